@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use crate::args::{CpArgs, McpArgs, MsumArgs, MutilArgs};
 use crate::print::{failure, say};
-use crate::quote::quoted;
 use crate::{Cli, Verb, cmd};
+use dmover_job::quote::quoted;
 
 mod backups;
 mod streams;

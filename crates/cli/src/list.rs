@@ -23,7 +23,7 @@ pub(crate) fn read(spec: &JobSpec) -> Result<JobList, String> {
 fn at(list: &ListFile, index: usize, what: &str) -> String {
     let shown = match &list.path.0[..] {
         b"-" => "standard input".to_owned(),
-        path => crate::quote::quoted(path),
+        path => dmover_job::quote::quoted(path),
     };
     format!("{shown}, line {}: {what}", index + 1)
 }
@@ -41,7 +41,7 @@ fn read_bytes(list: &ListFile) -> Result<Vec<u8>, String> {
 /// A path below the source. Leading `./` and repeated or trailing slashes are ignored. `..` and absolute paths are errors,
 /// because they would leave the source.
 fn tree_path(line: &[u8]) -> Result<TreePath, String> {
-    let shown = crate::quote::quoted(line);
+    let shown = dmover_job::quote::quoted(line);
     if line.starts_with(b"/") {
         return Err(format!("{shown} is absolute; list paths below the source"));
     }

@@ -3,7 +3,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::config::environment;
-use crate::quote::quoted;
+use dmover_job::quote::quoted;
 
 /// The message if there is no state directory.
 pub(crate) const NO_STATE_DIRECTORY: &str =

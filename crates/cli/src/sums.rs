@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 
 use crate::list;
 use crate::print::{SHOWN, say};
-use crate::quote::quoted;
+use dmover_job::quote::quoted;
 
 /// The greatest length of a line in bytes: enough for a million digests of pieces, and a name.
 const LINE_MAX: u64 = 256 << 20;

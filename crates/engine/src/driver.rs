@@ -7,7 +7,7 @@ use dmover_model::{
     Budget, DeleteWhen, Event, ExtraNames, Failed, Fatal, JobId, JobSpec, Notice, Outcome,
     Placement, RecheckSet, ScanNames, Surveyed, TargetMode, Task, TaskKind, Verb,
 };
-use dmover_observe::{Board, Counter, Counters, JobView, Monitor, Stage, lock};
+use dmover_observe::{Board, Counter, Counters, JobView, Monitor, NoMonitor, Stage, lock};
 use dmover_plan::coordinator::{Command, Coordinator, Input, Phase};
 use dmover_plan::history::History;
 use dmover_plan::temporary::TemporaryNames;
@@ -24,7 +24,7 @@ use crate::engine_builder::{Parts, RunFacts, memory_bytes};
 use crate::fleet::{Fleets, JobOffer, RootsKind};
 use crate::job_identity::{job_id, on_storage, volume_of};
 use crate::job_list::{JobList, RecordSupply};
-use crate::layout::LayoutHook;
+use crate::layout::{DefaultLayout, LayoutHook};
 use crate::list::root_ref;
 use crate::made::Recorder;
 use crate::mounts::MountTable;
@@ -119,6 +119,36 @@ pub struct Job {
     pub fleets: Option<Arc<dyn Fleets>>,
     /// Where the state of the job is published for displays.
     pub board: Option<Arc<Board<Option<JobView>>>>,
+}
+
+impl Job {
+    /// A job that runs in this process, keeps no state and is observed by nobody. `umask` and `open_files_max`: see the
+    /// fields.
+    pub fn new(spec: JobSpec, umask: u32, open_files_max: u64) -> Self {
+        Self {
+            spec,
+            list: JobList::None,
+            state: None,
+            shown_in: None,
+            lock: None,
+            destination: DestinationLock::default(),
+            then: Then::Nothing,
+            part_of: None,
+            before: Duration::ZERO,
+            spill_directory: std::env::temp_dir(),
+            log_every: Duration::ZERO,
+            monitor: Arc::new(NoMonitor),
+            counters: Arc::default(),
+            control: Arc::default(),
+            manifest: None,
+            layout: Arc::new(DefaultLayout),
+            description: JobFile::default(),
+            umask,
+            open_files_max,
+            fleets: None,
+            board: None,
+        }
+    }
 }
 
 /// Runs a job until it ends or is stopped.

@@ -58,6 +58,7 @@ const BANS: &[Ban] = &[
         within: &[],
         owners: &[
             "crates/sys/src/",
+            "crates/job/src/manifest.rs",
             "crates/journal/src/",
             "crates/queue/src/address.rs",
             "crates/queue/src/broker.rs",

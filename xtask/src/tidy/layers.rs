@@ -29,6 +29,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["dmover-engine", "dmover-plan", "dmover-sys", "dmover-observe", "dmover-model"],
     ),
     ("dmover-server", &["dmover-observe", "dmover-model"]),
+    (
+        "dmover-job",
+        &[
+            "dmover-engine",
+            "dmover-journal",
+            "dmover-digest",
+            "dmover-sys",
+            "dmover-observe",
+            "dmover-model",
+        ],
+    ),
     // Drives what decides, without anything that works.
     ("dmover-simulator", &["dmover-plan", "dmover-model"]),
     (
@@ -37,6 +48,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-engine",
             "dmover-queue",
             "dmover-server",
+            "dmover-job",
             "dmover-journal",
             "dmover-plan",
             "dmover-digest",

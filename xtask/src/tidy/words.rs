@@ -12,6 +12,7 @@ const CLEAN: &[&str] = &[
     "crates/cli/src/",
     "crates/digest/src/",
     "crates/engine/src/",
+    "crates/job/src/",
     "crates/journal/src/",
     "crates/model/src/",
     "crates/observe/src/",

@@ -1,5 +1,5 @@
-//! Jobs in the background (`--detach`), and the command that runs when a job ends (`--notify`).
-use dmover_engine::{JobList, JobReport, JobState, StopReason, job_id};
+//! Jobs in the background (`--detach`).
+use dmover_engine::{JobList, job_id};
 use dmover_journal::StateDirectory;
 use dmover_model::{ExitCode as Code, JobId, JobSpec};
 use std::ffi::OsString;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use super::run::{exit, usable_state};
 use crate::args::{JobArgs, StateArgs};
-use crate::config::{SUBMITTED_AS, environment};
+use crate::config::environment;
 use crate::print::{failure, line, say};
-use crate::quote::quoted;
 use crate::state::on_job;
+use dmover_job::quote::quoted;
 
 /// Set in the environment of a background process: the path of the file for its messages.
-const IN_BACKGROUND: &str = "DMOVER_IN_BACKGROUND";
+pub(super) const IN_BACKGROUND: &str = "DMOVER_IN_BACKGROUND";
 /// The longest wait for the start of the job; a job that takes longer still runs.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two checks whether the job has started.
@@ -125,36 +125,4 @@ fn tell_where(state: &StateDirectory, id: &JobId, output: &Path) {
     say(&format!("dmover: job {id} runs in the background; its output goes to {output}"));
     say(&format!("  follow it:    {} -f", on_job("logs")));
     say(&format!("  wait for it:  {}", on_job("wait")));
-}
-
-/// Runs the command of `--notify` for a job that failed.
-pub(super) fn notify_of_failure(command: &str, job: &JobId, code: Code) {
-    tell(command, &job.0, "failed", code.code());
-}
-
-/// Runs the command of `--notify` for a job that has ended.
-pub(super) fn notify(command: &str, report: &JobReport, code: Code) {
-    let state = match report.state {
-        JobState::Finished => "finished",
-        JobState::Stopped(StopReason::Cancelled) => "cancelled",
-        JobState::Stopped(_) => "stopped",
-    };
-    tell(command, &report.job.0, state, report.process_code(code));
-}
-
-fn tell(command: &str, job: &str, state: &str, code: u8) {
-    let run = Command::new("/bin/sh")
-        .args(["-c", command])
-        .env_remove(IN_BACKGROUND)
-        .env_remove(SUBMITTED_AS)
-        .env("DMOVER_JOB", job)
-        .env("DMOVER_JOB_STATE", state)
-        .env("DMOVER_JOB_EXIT", code.to_string())
-        .stdin(Stdio::null())
-        .status();
-    match run {
-        Ok(status) if status.success() => {}
-        Ok(status) => say(&format!("dmover: note: the --notify command failed: {status}")),
-        Err(error) => say(&format!("dmover: note: cannot run the --notify command: {error}")),
-    }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::args::DoctorArgs;
 use crate::print::{failure, line};
-use crate::quote::quoted;
+use dmover_job::quote::quoted;
 
 pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
     let mut code = dmover_model::ExitCode::Done;

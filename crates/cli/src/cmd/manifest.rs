@@ -22,8 +22,8 @@ use crate::args::{
 use crate::print::json::{SCHEMA, path_fields};
 use crate::print::time::local_word;
 use crate::print::{counted, failure};
-use crate::quote::quoted;
 use crate::spec;
+use dmover_job::quote::quoted;
 
 pub(crate) fn run(args: &ManifestArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let matches = matches.and_then(ArgMatches::subcommand).map(|(_, matches)| matches);

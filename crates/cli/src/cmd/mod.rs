@@ -9,7 +9,7 @@ pub(crate) mod fleet;
 pub(crate) mod jobs;
 pub(crate) mod manifest;
 pub(crate) mod manuals;
-mod read_back;
+mod notify;
 mod run;
 pub(crate) mod snapshot;
 pub(crate) mod standby;

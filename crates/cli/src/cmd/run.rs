@@ -16,10 +16,10 @@ use crate::config::{environment, words_as_typed};
 use crate::print::errors::ErrorsTo;
 use crate::print::progress::Progress;
 use crate::print::{failure, line, say};
-use crate::quote::quoted;
 use crate::signals;
 use crate::spec::Unusable;
 use crate::state::state_directory;
+use dmover_job::quote::quoted;
 
 pub(super) fn exit(code: Code) -> ExitCode {
     ExitCode::from(code.code())

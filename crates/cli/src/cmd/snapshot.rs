@@ -2,23 +2,24 @@
 use clap::ArgMatches;
 use dmover_engine::{
     Control, FoundCounts, Job, JobList, JobReport, JobState, OWN_SNAPSHOTS as OWN, Snapshot,
-    SnapshotCounts, SnapshotDirectory, StopReason, check_snapshot_paths, job_id, layout, run_job,
+    SnapshotCounts, SnapshotDirectory, StopReason, check_snapshot_paths, job_id, run_job,
 };
+use dmover_job::Published;
 use dmover_model::{ExitCode as Code, Fatal, PathBytes, Share, SnapshotPolicy, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
 use dmover_plan::retention::{Dated, Retention};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::detach;
 use super::run::{describe, exit, listen, refuse, usable_state};
-use super::transfer::{self, Published, Transfer};
+use super::transfer::{self, Step, Transfer};
 use crate::args::{
     CreateArgs, KeptArgs, ListArgs, PruneArgs, ReadBackArg, ShareArg, SnapshotAction, SnapshotArgs,
 };
@@ -112,21 +113,21 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
         Ok(spec) => spec,
         Err(trouble) => return trouble.tell(args.output.json),
     };
-    let publish = |report: &JobReport, code: Code| match &begun {
+    let begun = RefCell::new(begun);
+    let publish = |report: &JobReport, code: Code| match &*begun.borrow() {
         Some((snapshots, begun_ms)) => publish(args, (snapshots, *begun_ms, &at), report, code),
-        None => Ok(Published::Nothing),
+        None => Ok(Step::Other(Published::Done)),
     };
     let CreateArgs { proof, items, output, job, state, .. } = args;
     let publish = Some(&publish as &transfer::Publish<'_>);
     let transfer =
         Transfer { spec, publish, failed: None, proof, items, output, job, state, fleet: None };
-    let ended = transfer::run(&transfer);
-    if let (Some((snapshots, _)), true, Err(_)) = (&begun, fresh, &ended) {
-        snapshots.leave();
-    }
-    // The command of --notify may make the next snapshot: release the lock first.
-    drop(begun);
-    ended.map_or_else(|failed| failed.exit(job), |ended| ended.exit(job))
+    // The command of --notify may make the next snapshot: its lock is released first.
+    transfer::run(&transfer, |failed| {
+        if let (Some((snapshots, _)), true, true) = (begun.borrow_mut().take(), fresh, failed) {
+            snapshots.leave();
+        }
+    })
 }
 
 /// Why there is no job.
@@ -150,16 +151,16 @@ fn publish(
     (snapshots, begun_ms, at): (&SnapshotDirectory, i64, &Path),
     report: &JobReport,
     code: Code,
-) -> Result<Published, Fatal> {
+) -> Result<Step, Fatal> {
     if report.state != JobState::Finished {
-        return Ok(Published::Nothing);
+        return Ok(Step::Other(Published::Done));
     }
     if report.resumed && (args.proof.manifest.is_some() || args.proof.verify != ReadBackArg::None) {
         // Only a full pass finds what failed in the interrupted run.
         say("dmover: the interrupted run is complete; run the same command again to check all \
              entries and to name the snapshot");
         snapshots.refuse()?;
-        return Ok(Published::Refused);
+        return Ok(Step::Other(Published::Refused));
     }
     let get = |counter| report.counters.get(counter);
     let earlier = report.earlier_failures;
@@ -183,7 +184,7 @@ fn publish(
             if integrity { "" } else { ", or add --accept-errors to name the snapshot as it is" }
         ));
         snapshots.refuse()?;
-        return Ok(Published::Refused);
+        return Ok(Step::Other(Published::Refused));
     }
     // Files shared with the previous snapshot lack the attributes that it lacks.
     let base = snapshots.newest()?.filter(|_| get(Counter::FilesUnchanged) > 0);
@@ -196,7 +197,7 @@ fn publish(
     let counts = SnapshotCounts { errors, changed, losses, found };
     let name = name_of(begun_ms);
     snapshots.publish(&name, &report.job, counts, now_ms())?;
-    Ok(Published::Named(at.join(name)))
+    Ok(Step::Named(at.join(name)))
 }
 
 /// The name of a snapshot: a time with milliseconds, so that names sort by time.
@@ -365,28 +366,13 @@ impl<'a> Remover<'a> {
 
     fn remove(&self, at: &SnapshotDirectory, tree: &Path, empty: &Path) -> Result<Code, Fatal> {
         let bytes = |path: &Path| PathBytes::from(path.as_os_str());
+        let spec = spec::removal_spec(&bytes(empty), &bytes(tree), &self.args.limits);
         let job = Job {
-            fleets: None,
-            board: None,
-            spec: spec::removal_spec(&bytes(empty), &bytes(tree), &self.args.limits),
-            list: JobList::None,
-            state: None,
-            shown_in: None,
-            lock: None,
-            destination: dmover_engine::DestinationLock::default(),
-            then: dmover_engine::Then::Nothing,
-            before: Duration::ZERO,
-            log_every: Duration::ZERO,
-            part_of: None,
-            spill_directory: std::env::temp_dir(),
             monitor: Arc::clone(&self.monitor),
             counters: Arc::clone(&self.counters),
             control: Arc::clone(&self.control),
-            manifest: None,
-            layout: Arc::new(layout::DefaultLayout),
             description: describe(None, None),
-            umask: self.umask,
-            open_files_max: self.open_files_max,
+            ..Job::new(spec, self.umask, self.open_files_max)
         };
         let report = run_job(&job)?;
         if report.state == JobState::Finished

@@ -1,7 +1,7 @@
 //! `dmover sum`.
 use clap::ArgMatches;
 use dmover_digest::lines::Style;
-use dmover_engine::{Control, Job, JobList, JobReport, JobState, StopReason, layout, run_job};
+use dmover_engine::{Control, Job, JobList, JobReport, JobState, StopReason, run_job};
 use dmover_journal::StateDirectory;
 use dmover_model::{ByteRange, ExitCode as Code, JobSpec, PathBytes, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
@@ -21,11 +21,11 @@ use crate::print::progress::Progress;
 use crate::print::sums::{Shown, SumPrinter};
 use crate::print::text::TextPrinter;
 use crate::print::{Sizes, counted, failure};
-use crate::quote::quoted;
 use crate::signals;
 use crate::spec::{self, Unusable};
 use crate::state::state_directory;
 use crate::sums::{List, Supply, Tally};
+use dmover_job::quote::quoted;
 
 pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let Some(matches) = matches else { return exit(Code::Usage) };
@@ -59,28 +59,17 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let job = Job {
         fleets,
         board,
-        spec,
         list: JobList::Sums(supply),
-        state: None,
         shown_in: args.fleet.broker.as_ref().and_then(|_| {
             let named = environment("DMOVER_STATE_DIR");
             state_directory(named.as_ref()).map(StateDirectory::new)
         }),
-        lock: None,
-        destination: dmover_engine::DestinationLock::default(),
-        then: dmover_engine::Then::Nothing,
-        before: Duration::ZERO,
         log_every: Duration::from_millis(args.output.stats),
-        part_of: None,
-        spill_directory: std::env::temp_dir(),
         monitor: errors.monitor(printer.monitor()),
         counters,
         control,
-        manifest: None,
-        layout: Arc::new(layout::DefaultLayout),
         description: describe(None, Some(&args.output)),
-        umask: 0o077,
-        open_files_max: dmover_sys::process::raise_open_files(),
+        ..Job::new(spec, 0o077, dmover_sys::process::raise_open_files())
     };
     let result = run_job(&job);
     let printed = printer.end();

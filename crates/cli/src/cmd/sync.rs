@@ -1,6 +1,7 @@
 //! `dmover sync`.
 use clap::ArgMatches;
 use dmover_engine::{JobList, JobReport, JobState, job_id};
+use dmover_job::Published;
 use dmover_journal::{FailedList, FailedPaths, JournalReader};
 use dmover_model::{ExitCode as Code, JobSpec};
 use dmover_observe::Counter;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use super::detach;
 use super::jobs::{self, Refused};
 use super::run::{exit, refuse, spill_directory};
-use super::transfer::{self, Publish, Published, Transfer};
+use super::transfer::{self, Publish, Step, Transfer};
 use super::watch;
 use crate::args::SyncArgs;
 use crate::print::say;
@@ -41,23 +42,11 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let fleet = Some(&args.fleet);
     let checks = |report: &JobReport, _| {
         let differs = report.state == JobState::Finished && changes(report) > 0;
-        Ok(if differs { Published::Different } else { Published::Nothing })
+        Ok(Step::Other(if differs { Published::Different } else { Published::Done }))
     };
     let publish: Option<&Publish<'_>> = args.comparison.check.then_some(&checks);
-    match transfer::run(&Transfer {
-        spec,
-        publish,
-        failed,
-        proof,
-        items,
-        output,
-        job,
-        state,
-        fleet,
-    }) {
-        Ok(ended) => ended.exit(job),
-        Err(failed) => failed.exit(job),
-    }
+    let transfer = Transfer { spec, publish, failed, proof, items, output, job, state, fleet };
+    transfer::run(&transfer, |_| {})
 }
 
 /// With `--only-failed`, the paths that failed in the last pass.

@@ -1,11 +1,9 @@
 //! Runs a job of `copy`, `sync` or `snapshot create`, and prints its result.
 use dmover_digest::lines::Style;
-use dmover_engine::{
-    Control, Job, JobList, JobReport, JobState, Then, Withheld, WithheldReason, job_id, layout,
-    run_job,
-};
-use dmover_journal::{FailedList, JournalReader, StateDirectory};
-use dmover_model::{ExitCode as Code, Fatal, JobId, JobSpec, Verb};
+use dmover_engine::{Control, Job, JobList, JobReport, Withheld, WithheldReason};
+use dmover_job::{Client, ManifestFile, Published, ReadBack, Request};
+use dmover_journal::FailedList;
+use dmover_model::{ExitCode as Code, Fatal, JobSpec};
 use dmover_observe::{Counter, Counters, Monitor};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -13,21 +11,21 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::fleet;
 use super::fleet::Around;
 use super::jobs::take_label;
+use super::notify::{notify, notify_of_failure};
 use super::run::{
     before_the_job, describe, end, errors_to, exit, listen, log_end, spill_directory, state_of_job,
 };
-use super::{detach, fleet, read_back, verify};
 use crate::args::{FleetArgs, ItemArgs, JobArgs, OutputArgs, ProofArgs, ReadBackArg, StateArgs};
 use crate::list;
-use crate::manifest::ManifestFile;
 use crate::print::json::JsonPrinter;
 use crate::print::progress::Progress;
 use crate::print::sums::{Shown, SumPrinter};
 use crate::print::text::{TextPrinter, differences_line, summary_lines};
 use crate::print::{Sizes, ask, counted, failure, grouped, is_conversation};
-use crate::quote::quoted;
+use dmover_job::quote::quoted;
 
 /// A job to run, and the options that say how it runs and what is printed.
 pub(super) struct Transfer<'a> {
@@ -46,18 +44,13 @@ pub(super) struct Transfer<'a> {
 }
 
 /// A last step after a job, which returns what it did with the result.
-pub(super) type Publish<'a> = dyn Fn(&JobReport, Code) -> Result<Published, Fatal> + 'a;
+pub(super) type Publish<'a> = dyn Fn(&JobReport, Code) -> Result<Step, Fatal> + 'a;
 
-/// What the last step did with the result of a job.
-pub(super) enum Published {
+/// What the last step did.
+pub(super) enum Step {
     /// The snapshot has this path.
     Named(PathBuf),
-    /// The snapshot is incomplete and gets no name. The reason is already printed.
-    Refused,
-    /// There was no last step.
-    Nothing,
-    /// `--check`: the destination differs from the source.
-    Different,
+    Other(Published),
 }
 
 /// A job that is ready to start.
@@ -113,172 +106,99 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     let job = Job {
         fleets,
         board,
-        spec,
         list,
         state,
-        shown_in: None,
-        lock: None,
         destination: dmover_engine::DestinationLock::new(args.state.no_lock),
-        then: Then::Nothing,
-        before: Duration::ZERO,
         log_every: Duration::from_millis(args.output.stats),
-        part_of: None,
         spill_directory,
         monitor: errors.monitor_with_read_back(printer.monitor()),
         counters,
         control,
         manifest: manifest.as_ref().map(ManifestFile::recorder),
-        layout: Arc::new(layout::DefaultLayout),
         description: describe(args.job.label.clone(), Some(args.output)),
-        umask,
-        open_files_max,
+        ..Job::new(spec, umask, open_files_max)
     };
     Ok(Prepared { job, printer, manifest })
 }
 
-/// A relative time such as `--newer 7d` moves with every run. An interrupted pass therefore resumes with the times of its first
-/// run. Returns whether that changed the times of the job.
-fn keep_times(job: &mut Job) -> bool {
-    let spec = &job.spec;
-    if spec.verb != Verb::Sync || spec.selection.ages_ms == [None; 2] || job.manifest.is_some() {
-        return false;
-    }
-    let Some(state) = &job.state else { return false };
-    let Ok(id) = job_id(spec, &job.list, Some(state)) else { return false };
-    let journal = JournalReader::open(&state.directory(&id.0));
-    let then = journal.ok().flatten().and_then(|journal| journal.times_then(spec).ok().flatten());
-    let Some(then) = then.filter(|then| *then != spec.selection) else { return false };
-    job.spec.selection = then;
-    true
+/// Whoever typed the command.
+struct User<'a> {
+    args: &'a Transfer<'a>,
+    printer: &'a Printer,
 }
 
-/// Runs the job. `Err`: the job could not start or failed, or was only to be printed.
-pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
-    let Prepared { mut job, printer, manifest } = prepare(args)?;
-    let kept = !args.spec.policy.dry_run && keep_times(&mut job);
-    let mut result = hold(&mut job).and_then(|()| run_job(&job));
-    let meant = asks(args) && !args.spec.policy.dry_run && is_said_to_be_meant(&result);
-    if meant {
-        mean(&mut job.spec);
-        result = run_job(&job);
+impl Client for User<'_> {
+    fn say(&self, words: &str) {
+        self.printer.say(&format!("dmover: {words}"));
     }
-    let went_on = result.is_ok();
-    if let Ok(first) = &result
-        && (first.resumed || kept || (first.needs_all.is_some() && first.withheld.is_none()))
-        && (first.state == JobState::Finished && manifest.is_none() && !first.dry_run)
-    {
-        // Only a full pass finds what failed in the interrupted run and what has changed since.
-        let why = match &first.needs_all {
-            Some(why) => why,
-            None if first.resumed => "the interrupted run is complete",
-            None => "the previous pass did not finish",
-        };
-        printer.say(&format!("dmover: {why}; checking everything once more"));
-        job.spec = args.spec.clone();
-        if meant {
-            mean(&mut job.spec);
-        }
-        let first = first.clone();
-        job.counters = Arc::new(first.counters.of_what_was_done());
-        printer.progress.again(Arc::clone(&job.counters));
-        job.before = first.elapsed;
-        result = run_job(&job).map(|report| JobReport { resumed: first.resumed, ..report });
+
+    fn confirms(&self, result: &Result<JobReport, Fatal>) -> bool {
+        asks(self.args) && is_said_to_be_meant(result)
     }
-    if let Some(Err(message)) = manifest.as_ref().map(|manifest| manifest.end(&result)) {
-        // Without its manifest the job has not succeeded.
-        result = Err(Fatal::Manifest(message));
+
+    fn begins_again(&self, counters: &Arc<Counters>) {
+        self.printer.progress.again(Arc::clone(counters));
     }
-    let mut checked = None;
-    if let Some(manifest) = manifest.filter(|_| args.proof.verify != ReadBackArg::None)
-        && result.as_ref().is_ok_and(|report| report.state == JobState::Finished)
-    {
-        let counters = Arc::new(Counters::default());
-        printer.progress.reading_back(Arc::clone(&counters));
-        match read_back(args, &job, counters, &manifest) {
-            Ok(report) => checked = Some((verify::code_of(&report, true), report)),
-            Err(error) => result = Err(error),
-        }
+
+    fn reads_back(&self, counters: &Arc<Counters>) {
+        self.printer.progress.reading_back(Arc::clone(counters));
     }
-    if let (Ok(whole), Some((_, read))) = (&mut result, &checked)
-        && read.state != JobState::Finished
-    {
-        // Content that was not read back is not proven, and a signal must end the process.
-        whole.state = read.state;
-    }
-    let mut refused = Code::Done;
-    if let Ok(report) = &result
-        && let (JobState::Finished, Some(why)) = (report.state, &report.needs_all)
-        && (report.withheld.is_none() && !report.dry_run)
-    {
-        printer.say(&format!("dmover: {why}: run the same command again"));
-        refused = Code::Partial;
-    }
-    if let (Ok(report), Some(publish)) = (&result, args.publish) {
-        let code = checked.as_ref().map_or(Code::Done, |(code, _)| *code);
-        match publish(report, report.exit_code().merge(code)) {
-            Ok(Published::Named(place)) => printer.published(&place),
-            Ok(Published::Refused) => refused = Code::Partial,
-            Ok(Published::Nothing) => {}
-            Ok(Published::Different) => refused = Code::Different,
-            Err(error) => result = Err(error),
-        }
-    }
-    printer.end(args.output, &result, checked.as_ref(), refused);
-    let code = checked.map_or(Code::Done, |(code, _)| code).merge(refused);
-    match result {
-        Ok(_) if printer.has_lost_lines() => {
-            let words = "cannot write to standard output";
-            failure(words, "the output is incomplete; check for free space");
-            Err(fail(&job, went_on, (words.to_owned(), Code::Fatal)))
-        }
-        Ok(report) => Ok(Ended { code: report.exit_code().merge(code), report, job }),
-        Err(error) => {
-            let why = (error.to_string(), error.exit_code());
-            Err(fail(&job, went_on, why))
-        }
+
+    fn publish(&self, report: &JobReport, code: Code) -> Result<Published, Fatal> {
+        let Some(publish) = self.args.publish else { return Ok(Published::Done) };
+        Ok(match publish(report, code)? {
+            Step::Named(place) => {
+                self.printer.published(&place);
+                Published::Done
+            }
+            Step::Other(published) => published,
+        })
     }
 }
 
-/// Records why a job failed. `went_on`: the recorded status says that the job has more to do, which is no longer true.
-fn fail(job: &Job, went_on: bool, (why, code): (String, Code)) -> Unended {
-    let id = job_id(&job.spec, &job.list, job.state.as_ref());
-    if let (true, Some(state), Ok(id)) = (went_on, held_state(job), &id) {
-        state.tell_failure(id, why, code.code());
-    }
-    // A job that could not start sends no notification, unless the error is fatal.
-    let ended = went_on || code == Code::Fatal;
-    Unended { code: exit(code), tell: id.ok().filter(|_| ended).map(|id| (id, code)) }
-}
-
-/// A job that could not start, or that failed.
-pub(super) struct Unended {
-    code: ExitCode,
-    /// The job and the exit code for the command of `--notify`.
-    tell: Option<(JobId, Code)>,
-}
-
-impl From<ExitCode> for Unended {
-    fn from(code: ExitCode) -> Self {
-        Self { code, tell: None }
-    }
-}
-
-impl Unended {
-    /// Ends the process, after the command of `--notify`.
-    pub fn exit(self, job: &JobArgs) -> ExitCode {
-        if let (Some(command), Some((id, code))) = (&job.notify, &self.tell) {
-            detach::notify_of_failure(command, id, *code);
+/// Runs the job, and ends the process as the job ended. `leave`: releases what the caller holds, before the end of the
+/// job is recorded; it hears whether the job failed.
+pub(super) fn run(args: &Transfer<'_>, leave: impl FnOnce(bool)) -> ExitCode {
+    let Prepared { job, printer, manifest } = match prepare(args) {
+        Ok(prepared) => prepared,
+        Err(code) => {
+            leave(true);
+            return code;
         }
-        self.code
+    };
+    let read_back = match args.proof.verify {
+        ReadBackArg::None => ReadBack::None,
+        ReadBackArg::All => ReadBack::All,
+        ReadBackArg::Sample(millionths) => ReadBack::Sample(millionths),
+    };
+    let user = User { args, printer: &printer };
+    let outcome = dmover_job::run(Request { job, manifest, read_back }, &user);
+    printer.end(args.output, &outcome.result, outcome.checked.as_ref(), outcome.refused);
+    let has_lost_lines = outcome.result.is_ok() && printer.has_lost_lines();
+    // Whoever waits for the job may start the next one: its end is recorded last.
+    leave(outcome.result.is_err() || has_lost_lines);
+    let ended = if has_lost_lines {
+        let words = "cannot write to standard output";
+        failure(words, "the output is incomplete; check for free space");
+        Err(outcome.fail(words, Code::Fatal))
+    } else {
+        outcome.end()
+    };
+    let command = args.job.notify.as_deref();
+    match ended {
+        Ok((report, code)) => {
+            if let Some(command) = command {
+                notify(command, &report, code);
+            }
+            end(&report, code)
+        }
+        Err(failed) => {
+            if let (Some(command), Some(id)) = (command, &failed.notifies) {
+                notify_of_failure(command, id, failed.code);
+            }
+            exit(failed.code)
+        }
     }
-}
-
-/// A job that ran.
-pub(super) struct Ended {
-    pub report: JobReport,
-    pub code: Code,
-    /// Holds the lock of the job until its end is recorded.
-    job: Job,
 }
 
 /// Whether a user at a terminal can answer a question.
@@ -297,70 +217,6 @@ fn is_said_to_be_meant(result: &Result<JobReport, Fatal>) -> bool {
         }
         _ => false,
     }
-}
-
-/// Marks deletes as confirmed.
-fn mean(spec: &mut JobSpec) {
-    if let Some(delete) = spec.policy.sync.as_mut().and_then(|sync| sync.delete.as_mut()) {
-        delete.meant = true;
-    }
-}
-
-/// Takes the lock of the job. It is held until the result is proven and published.
-fn hold(job: &mut Job) -> Result<(), Fatal> {
-    if let Some(state) = job.state.as_ref().filter(|_| !job.spec.policy.dry_run) {
-        let id = job_id(&job.spec, &job.list, Some(state))?;
-        job.lock = Some(Arc::new(state.lock(&id)?));
-        job.then = Then::More;
-    }
-    Ok(())
-}
-
-fn held_state(job: &Job) -> Option<&StateDirectory> {
-    job.state.as_ref().filter(|_| job.lock.is_some())
-}
-
-impl Ended {
-    /// Ends the process, after the command of `--notify`.
-    pub fn exit(self, job: &JobArgs) -> ExitCode {
-        if let Some(state) = held_state(&self.job) {
-            let code = self.report.process_code(self.code);
-            state.put_end(&self.report.job, self.report.ending(), code);
-        }
-        // The command of --notify may run the job again: release its lock first.
-        drop(self.job);
-        if let Some(command) = &job.notify {
-            detach::notify(command, &self.report, self.code);
-        }
-        end(&self.report, self.code)
-    }
-}
-
-/// Compares the content on storage with what was read from the source.
-fn read_back(
-    args: &Transfer<'_>,
-    job: &Job,
-    counters: Arc<Counters>,
-    manifest: &ManifestFile,
-) -> Result<JobReport, Fatal> {
-    let recorded = manifest.read_again().map_err(Fatal::Manifest)?;
-    let millionths = match args.proof.verify {
-        ReadBackArg::Sample(millionths) => Some(millionths),
-        ReadBackArg::All | ReadBackArg::None => None,
-    };
-    let id = held_state(job).map(|state| job_id(&job.spec, &job.list, Some(state))).transpose()?;
-    let place = read_back::Place {
-        spec: &job.spec,
-        part_of: job.state.clone().zip(id),
-        spill_directory: &job.spill_directory,
-        monitor: Arc::clone(&job.monitor),
-        counters,
-        control: Arc::clone(&job.control),
-        umask: job.umask,
-        open_files_max: job.open_files_max,
-        log_every: job.log_every,
-    };
-    read_back::run(&place, recorded, millionths)
 }
 
 /// Prints text or JSON, and progress.

@@ -1,8 +1,9 @@
 //! `dmover verify`.
 use clap::ArgMatches;
-use dmover_engine::{Control, Job, JobList, JobReport, JobState, StopReason, layout, run_job};
+use dmover_engine::{Control, Job, JobList, JobReport, JobState, StopReason, run_job};
+use dmover_job::{Recorded, code_of_comparison};
 use dmover_model::{ExitCode as Code, Fatal, JobSpec, Verb};
-use dmover_observe::{Counter, Counters, Monitor};
+use dmover_observe::{Counters, Monitor};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,6 @@ use super::run::{
     state_of_job, usable_state,
 };
 use crate::args::VerifyArgs;
-use crate::manifest::Recorded;
 use crate::print::json::JsonPrinter;
 use crate::print::progress::Progress;
 use crate::print::text::TextPrinter;
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &VerifyArgs, matches: Option<&ArgMatches>) -> ExitCode {
             return exit(error.exit_code());
         }
     };
-    let mut code = code_of(&report, recorded.is_some());
+    let mut code = code_of_comparison(&report, recorded.is_some());
     if let Some(trouble) = recorded.as_ref().and_then(|recorded| recorded.trouble()) {
         failure(&trouble, "later entries were not compared; use an undamaged copy of the manifest");
         code = code.merge(Code::Integrity);
@@ -104,20 +104,12 @@ fn job(
     let umask = dmover_sys::process::clear_umask();
     // Only a repair keeps state: a comparison changes nothing.
     let state = args.repair.then(|| state_of_job(&args.state, None, false)).flatten();
+    let shown_in = args.fleet.broker.as_ref();
+    let shown_in = shown_in.and_then(|_| usable_state(&args.state, true).ok().flatten());
     Job {
-        fleets: None,
-        board: None,
-        shown_in: args
-            .fleet
-            .broker
-            .as_ref()
-            .and_then(|_| usable_state(&args.state, true).ok().flatten()),
-        lock: None,
+        shown_in,
         destination: dmover_engine::DestinationLock::new(args.state.no_lock),
-        then: dmover_engine::Then::Nothing,
-        before: Duration::ZERO,
         log_every: Duration::from_millis(args.output.stats),
-        part_of: None,
         list: recorded.map_or(JobList::None, |recorded| {
             JobList::Records(Arc::clone(recorded) as Arc<dyn dmover_engine::RecordSupply>)
         }),
@@ -126,28 +118,9 @@ fn job(
         monitor: printer.monitor(),
         counters,
         control,
-        manifest: None,
-        layout: Arc::new(layout::DefaultLayout),
         description: describe(None, Some(&args.output)),
-        umask,
-        open_files_max: dmover_sys::process::raise_open_files(),
-        spec,
+        ..Job::new(spec, umask, dmover_sys::process::raise_open_files())
     }
-}
-
-/// The exit code of a comparison. Only a manifest says which content is right, so only then a difference is corruption.
-pub(super) fn code_of(report: &JobReport, by_manifest: bool) -> Code {
-    let get = |counter| report.counters.get(counter);
-    let left = get(Counter::EntriesDiffering) - get(Counter::EntriesRepaired);
-    let found = match (left, get(Counter::EntriesCorrupt), by_manifest) {
-        (0, ..) => Code::Done,
-        (_, 1.., true) => Code::Integrity,
-        _ => Code::Different,
-    };
-    // Files without a digest in the manifest are not proven.
-    let unproven = get(Counter::FilesWithoutDigest) > 0;
-    let unproven = if unproven { Code::Partial } else { Code::Done };
-    report.exit_code().merge(found).merge(unproven)
 }
 
 struct Printer {

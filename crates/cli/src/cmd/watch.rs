@@ -5,7 +5,7 @@ use dmover_engine::{
 use dmover_model::{DeleteLimit, ExitCode as Code, Fatal, JobSpec};
 use std::process::ExitCode;
 
-use super::detach;
+use super::notify::{notify, notify_of_failure};
 use super::run::{end, exit};
 use super::transfer::{self, Prepared, Transfer};
 use crate::args::SyncArgs;
@@ -74,7 +74,7 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
             // A job that could not start sends no notification, unless the error is fatal.
             let ended = code == Code::Fatal || !first;
             if let (Some(command), true, Ok(id)) = (&named.notify, ended, &id) {
-                detach::notify_of_failure(command, id, code);
+                notify_of_failure(command, id, code);
             }
             printer.end(output, &Err(error), None, Code::Done);
             exit(code)
@@ -82,9 +82,9 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
     }
 }
 
-fn ended(report: &JobReport, notify: Option<&str>) -> ExitCode {
-    if let Some(command) = notify {
-        detach::notify(command, report, report.exit_code());
+fn ended(report: &JobReport, command: Option<&str>) -> ExitCode {
+    if let Some(command) = command {
+        notify(command, report, report.exit_code());
     }
     end(report, report.exit_code())
 }

@@ -11,7 +11,7 @@ use super::targets::is_same;
 use super::{follows, kept_attributes};
 use crate::args::CpArgs;
 use crate::print::{failure, line};
-use crate::quote::quoted;
+use dmover_job::quote::quoted;
 
 /// Whether a path is a device or FIFO.
 pub(super) fn is_stream(path: &Path) -> bool {

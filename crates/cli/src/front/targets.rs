@@ -9,7 +9,7 @@ use super::backups::{Backups, Control};
 use super::{Refused, flag_os, follows, kept_attributes, refused, streams};
 use crate::args::CpArgs;
 use crate::print::say;
-use crate::quote::quoted;
+use dmover_job::quote::quoted;
 
 /// Sources and destination for `copy`.
 #[derive(Default)]

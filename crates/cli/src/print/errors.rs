@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::json::{SCHEMA, path_fields};
 use super::time::utc;
 use crate::args::OutputArgs;
-use crate::quote::quoted;
+use dmover_job::quote::quoted;
 
 /// An error as a line of JSON, without the newline.
 pub(crate) fn as_json(error: &RecordedError) -> String {

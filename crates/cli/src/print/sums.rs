@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::text::TextPrinter;
 use super::{Sizes, counted};
-use crate::quote::{printable, quoted};
+use dmover_job::quote::{printable, quoted};
 
 /// Results wait for earlier files of the list up to this many bytes in all; beyond that they are printed out of order.
 const WAITING_MAX: usize = 16 << 20;

@@ -16,8 +16,8 @@ use super::progress::Progress;
 use super::time::local_exact;
 use super::{SHOWN, Sizes, counted, counted_all, grouped};
 use crate::args::{ItemArgs, OutputArgs};
-use crate::quote::quoted;
 use crate::state::on_job;
+use dmover_job::quote::quoted;
 
 /// Prints events as text.
 pub(crate) struct TextPrinter {

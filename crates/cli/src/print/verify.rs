@@ -10,7 +10,7 @@ use super::text::{TextPrinter, pace, trouble_lines};
 use super::time::local_exact;
 use super::{Sizes, counted, grouped};
 use crate::args::OutputArgs;
-use crate::quote::quoted;
+use dmover_job::quote::quoted;
 
 /// Prints differences.
 pub(crate) struct VerifyPrinter {

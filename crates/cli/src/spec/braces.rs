@@ -10,7 +10,7 @@ pub(super) fn note(rules: &[FilterRule]) -> Option<String> {
         0 => String::new(),
         count => format!(" (and {count} more like it)"),
     };
-    let show = |pattern: &[u8]| crate::quote::quoted(pattern);
+    let show = |pattern: &[u8]| dmover_job::quote::quoted(pattern);
     Some(format!(
         "dmover: note: the rule {}{more} matches only names that contain these braces: as in \
          rsync, rules have no alternatives\n  \

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use super::{Unusable, braces, unusable};
 use crate::args::FilterArgs;
 use crate::print::say;
-use crate::quote::quoted;
+use dmover_job::quote::quoted;
 
 /// The greatest depth of rule files that merge other rule files.
 const DEPTH_MAX: usize = 16;

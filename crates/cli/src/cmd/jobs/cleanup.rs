@@ -12,7 +12,7 @@ use super::{Known, Refused, all, directory, find, refuse};
 use crate::args::CleanupArgs;
 use crate::cmd::run::exit;
 use crate::print::{counted, failure, line, say};
-use crate::quote::quoted;
+use dmover_job::quote::quoted;
 
 /// Removes the records of jobs, and their leftovers at the destination.
 pub(crate) fn cleanup(args: &CleanupArgs) -> ExitCode {

@@ -11,7 +11,7 @@ use crate::args::LogsArgs;
 use crate::cmd::choose::{Choice, named_or_last};
 use crate::cmd::run::exit;
 use crate::print::data;
-use crate::quote::quoted;
+use dmover_job::quote::quoted;
 
 /// The search for the start of the last lines reads this many bytes at a time.
 const STEP: u64 = 64 << 10;

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use super::run::exit;
 use crate::print::failure;
-use crate::quote::quoted;
 use crate::state::{NO_STATE_DIRECTORY, on_job, state_directory};
+use dmover_job::quote::quoted;
 
 pub(crate) mod cleanup;
 pub(crate) mod errors;

@@ -12,7 +12,7 @@ use crate::print::json::path_fields;
 use crate::print::progress::{Part, done};
 use crate::print::time::utc as rfc3339;
 use crate::print::{counted, grouped};
-use crate::quote::quoted;
+use dmover_job::quote::quoted;
 
 /// The absolute path of a path that was typed in a directory.
 pub(super) fn absolute(directory: &PathBytes, path: &PathBytes) -> PathBuf {

@@ -9,7 +9,7 @@ use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
 
 use super::model::{self, Model};
 use crate::print::grouped;
-use crate::quote::quoted;
+use dmover_job::quote::quoted;
 
 const KEYS: &str = " q quit   ↑↓ job   a all jobs   s sort movers   p pause or resume";
 

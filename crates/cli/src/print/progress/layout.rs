@@ -4,7 +4,7 @@ use dmover_observe::Total;
 
 use super::figures::Figures;
 use crate::print::{Sizes, counted, grouped};
-use crate::quote::quoted;
+use dmover_job::quote::quoted;
 
 /// The widest and the narrowest bar.
 const BAR: std::ops::RangeInclusive<usize> = 10..=40;

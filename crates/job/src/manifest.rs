@@ -14,7 +14,7 @@ use crate::quote::quoted;
 
 /// A manifest that is being written. Until the job ends it has a temporary name that ends with `.part`, so that a job that does
 /// not run does not overwrite an older manifest.
-pub(crate) struct ManifestFile {
+pub struct ManifestFile {
     recorder: Arc<Recorder>,
     file: File,
     /// The temporary and the final name. `None`: an unnamed file that only this process reads.
@@ -115,7 +115,7 @@ fn may_be_replaced(path: &Path) -> std::io::Result<()> {
 }
 
 /// A manifest that a tree is compared with. It is read while the job runs.
-pub(crate) struct Recorded {
+pub struct Recorded {
     name: String,
     header: Header,
     state: Mutex<Reading>,
