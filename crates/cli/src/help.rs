@@ -73,7 +73,12 @@ const SHORT: [(&str, &[&str]); 11] = [
 ];
 
 /// Usage lines of verbs whose operands clap cannot tell apart.
-const USAGE: [(&str, &str); 6] = [
+const USAGE: [(&str, &str); 8] = [
+    (
+        "cleanup",
+        "dmover cleanup [OPTIONS] JOB…\n       dmover cleanup [OPTIONS] --all\n       dmover cleanup [OPTIONS] --older-than DURATION",
+    ),
+    ("standby", "dmover standby [OPTIONS] JOB"),
     ("copy", "dmover copy [OPTIONS] SOURCE… DEST\n       dmover copy [OPTIONS] -t DIR SOURCE…"),
     ("sync", "dmover sync [OPTIONS] SOURCE DEST"),
     (

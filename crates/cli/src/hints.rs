@@ -4,6 +4,9 @@ use std::ffi::OsString;
 
 use crate::config::{environment, long_name, variable_of};
 
+const NAME_THE_VERB: &str =
+    "name the verb first, as in: dmover copy SOURCE DEST, dmover sync SOURCE DEST";
+
 /// Message and hint for an error that dmover explains better than clap.
 pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
     let text = |kind| match error.get(kind) {
@@ -19,7 +22,17 @@ pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
             let message = format!("'dmover {}' has no command '{typed}'", verb.get_name());
             return Some((message, format!("its commands are {}", names.join(", "))));
         }
-        return Some((format!("dmover has no verb '{typed}'"), verb_for(typed)?.to_owned()));
+        let message = format!("dmover has no verb '{typed}'");
+        if let Some(hint) = verb_for(typed) {
+            return Some((message, hint.to_owned()));
+        }
+        let names: Vec<String> =
+            verb.get_subcommands().map(|verb| verb.get_name().into()).collect();
+        let near = names.iter().find(|name| strsim::damerau_levenshtein(name, typed) == 1);
+        return Some(match near.filter(|name| name.len() > 2) {
+            Some(name) => (message, format!("there is the verb '{name}'")),
+            None => (message, NAME_THE_VERB.into()),
+        });
     }
     let argument = text(ContextKind::InvalidArg)?;
     match error.kind() {
@@ -29,9 +42,7 @@ pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
             let is_mistyped = error.get(ContextKind::SuggestedArg).is_some();
             if verb.get_name() == "dmover" && argument.starts_with('-') && !is_mistyped {
                 let message = format!("'{argument}' comes before the verb");
-                let hint =
-                    "name the verb first, as in: dmover copy SOURCE DEST, dmover sync SOURCE DEST";
-                return Some((message, hint.into()));
+                return Some((message, NAME_THE_VERB.into()));
             }
             if verb.get_name() == "submit" && !argument.starts_with('-') {
                 let message = format!("'{argument}' is no option of submit");
@@ -79,26 +90,30 @@ pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
     }
 }
 
-/// Message and hint for an `-h` that asks for human-readable sizes, as in other tools: among other letters, or with operands.
+/// Options that take the place of operands.
+const OPERANDS: [&str; 4] = ["target-directory", "read-stdin", "files-from", "manifest"];
+
+/// Message and hint for an `-h` or `-V` beside other words: in other tools they mean human-readable sizes, or a version
+/// only where nothing else is to be done. A script would take help with exit code 0 for a copy.
 pub(crate) fn for_help(error: &clap::Error, words: &[OsString]) -> Option<(String, String)> {
-    if error.kind() != ErrorKind::DisplayHelp {
-        return None;
-    }
+    let (letter, long, is) = match error.kind() {
+        ErrorKind::DisplayHelp => ('h', "--help", "help here, not human-readable sizes"),
+        ErrorKind::DisplayVersion => ('V', "--version", "the version here"),
+        _ => return None,
+    };
     let mut command = crate::command();
     command.build();
     let mut command = &command;
     let mut called = "dmover".to_owned();
-    let mut operands = 0;
+    let (mut others, mut only_operands, mut takes_value) = (0, false, false);
     let mut cluster = None;
-    let mut takes_value = false;
-    let mut only_operands = false;
     for word in words.iter().skip(1).map(|word| word.to_string_lossy()) {
-        if only_operands {
-            operands += 1;
-            continue;
-        }
-        if word == "--help" {
+        if word == long && !only_operands {
             return None;
+        }
+        if only_operands {
+            others += 1;
+            continue;
         }
         if word == "--" {
             only_operands = true;
@@ -109,31 +124,33 @@ pub(crate) fn for_help(error: &clap::Error, words: &[OsString]) -> Option<(Strin
         }
         if word.starts_with('-') && word.len() > 1 {
             let short = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
-            if short.is_some_and(|letters| letters.len() > 1 && letters.contains('h')) {
+            if short.is_some_and(|letters| letters.len() > 1 && letters.contains(letter)) {
                 cluster.get_or_insert_with(|| word.clone().into_owned());
             }
-            takes_value = command.get_arguments().any(|arg| {
-                let long = arg.get_long().is_some_and(|long| word == format!("--{long}"));
+            let is_it = |arg: &&clap::Arg| {
+                let name = word.split('=').next().unwrap_or_default();
                 let last = short.and_then(|letters| letters.chars().last());
-                let needs = arg.get_num_args().is_some_and(|range| range.min_values() > 0);
-                arg.get_action().takes_values()
-                    && needs
-                    && (long || (last.is_some() && arg.get_short() == last))
-            });
-        } else if let Some(below) = command.find_subcommand(&*word).filter(|_| operands == 0) {
+                arg.get_long().is_some_and(|long| name == format!("--{long}"))
+                    || (last.is_some() && arg.get_short() == last)
+            };
+            let Some(arg) = command.get_arguments().find(is_it) else { continue };
+            let needs = arg.get_num_args().is_some_and(|range| range.min_values() > 0);
+            takes_value = arg.get_action().takes_values() && needs && !word.contains('=');
+            others += usize::from(arg.get_long().is_some_and(|long| OPERANDS.contains(&long)));
+        } else if let Some(below) = command.find_subcommand(&*word).filter(|_| others == 0) {
             command = below;
             called = format!("{called} {word}");
         } else {
-            operands += 1;
+            others += 1;
         }
     }
-    let typed = match (cluster, operands) {
+    let typed = match (cluster, others) {
         (Some(cluster), _) => cluster,
         (None, 0) => return None,
-        (None, _) => "-h".into(),
+        (None, _) => format!("-{letter}"),
     };
-    let message = format!("'{typed}': -h is help here, not human-readable sizes");
-    Some((message, format!("omit -h: sizes always have units; '{called} --help' shows help")))
+    let message = format!("'{typed}': -{letter} is {is}");
+    Some((message, format!("omit -{letter}; only '{called} {long}' prints it")))
 }
 
 /// The same error, without suggestions that lead nowhere: a hidden option, or an option as the name of a file.
@@ -188,9 +205,25 @@ fn habit(option: &str, verb: &clap::Command) -> Option<&'static str> {
         }
         "-p" | "-l" | "-g" | "-o" | "-D" | "-d" | "-U" | "-E" | "--perms" | "--links"
         | "--owner" | "--group" | "--times" | "--devices" | "--specials" | "--atimes"
+            if keeps_attributes && verb.get_name() == "cp" =>
+        {
+            "use -p or -a: they keep modes, owners and times, and -a links and devices as well"
+        }
+        "-p" | "-l" | "-g" | "-o" | "-D" | "-d" | "-U" | "-E" | "--perms" | "--links"
+        | "--owner" | "--group" | "--times" | "--devices" | "--specials" | "--atimes"
             if keeps_attributes =>
         {
             "omit it: modes, owners, times, links and devices are kept by default"
+        }
+        "--one-way" if verb.get_name() == "verify" => "use --ignore-extra",
+        "--size-only" if verb.get_name() == "verify" => "use --level=size",
+        "-c" | "--checksum" if verb.get_name() == "verify" => {
+            "omit it: content is compared by default; --level=bytes compares byte by byte"
+        }
+        "-a" | "-r" | "--archive" | "--recursive" | "-n" | "--dry-run"
+            if verb.get_name() == "verify" =>
+        {
+            "omit it: verify compares whole trees with all attributes, and changes nothing"
         }
         "-P" | "--partial" => {
             "omit it: a terminal shows progress, and the same command resumes after an interruption"
@@ -203,13 +236,21 @@ fn habit(option: &str, verb: &clap::Command) -> Option<&'static str> {
 /// A hint for the name of another tool, or of a verb of another tool.
 fn verb_for(typed: &str) -> Option<&'static str> {
     Some(match typed {
-        "move" | "mv" => {
+        "move" | "mv" | "moveto" => {
             "dmover removes nothing at the source: run 'dmover copy', then 'dmover verify', then remove the source yourself"
         }
-        "rsync" | "mirror" | "bisync" => "use 'dmover sync' or 'dmover copy'",
-        "scp" | "copyto" => "use 'dmover copy'",
-        "check" | "cmp" | "diff" | "compare" => "use 'dmover verify'",
-        "hashsum" | "md5sum" | "sha1sum" | "sha256sum" | "b3sum" | "checksum" => "use 'dmover sum'",
+        "rsync" | "mirror" => "use 'dmover sync' or 'dmover copy'",
+        "bisync" => "dmover syncs in one direction only; use 'dmover sync SOURCE DEST'",
+        "scp" => "use 'dmover copy'",
+        "copyto" => "use 'dmover copy -T', which gives DEST its name",
+        "continue" => "use 'dmover resume JOB'",
+        "check" | "cryptcheck" | "cmp" | "diff" | "compare" => "use 'dmover verify'",
+        "hashsum" | "b3sum" | "checksum" => {
+            "use 'dmover sum', with -a for another function than BLAKE3"
+        }
+        "md5sum" => "use 'dmover sum -a md5'",
+        "sha1sum" => "use 'dmover sum -a sha1'",
+        "sha256sum" => "use 'dmover sum -a sha256'",
         "ls" | "list" => "use 'dmover jobs' to list jobs, and ls or find to list files",
         "log" | "show" | "info" => {
             "use 'dmover status JOB', 'dmover logs JOB', 'dmover errors JOB' or 'dmover history JOB'"

@@ -27,7 +27,10 @@ fn add_pages(command: &Command, pages: &mut Vec<Manual>) -> std::io::Result<()> 
     for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
         add_pages(verb, pages)?;
     }
-    let page = Man::new(command.clone());
+    // What `-h` leaves out belongs here, and the generator takes only its long text otherwise.
+    let whole = command.clone().mut_args(|arg| arg.hide_short_help(false));
+    let version = command.get_version().unwrap_or_default();
+    let page = Man::new(whole).source(format!("dmover {version}"));
     let mut text = Vec::new();
     page.render(&mut text)?;
     pages.push(Manual { file: page.get_filename(), text });
@@ -49,4 +52,29 @@ pub(crate) fn completion(shell: ShellArg) -> Manual {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut crate::command(), "dmover", &mut text);
     Manual { file: shell.file_name("dmover"), text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_of_every_man_page_has_a_text() {
+        for Manual { file, text } in man_pages().unwrap() {
+            let text = String::from_utf8(text).unwrap();
+            let (_, options) = text.split_once(".SH OPTIONS").unwrap_or_default();
+            let options = options.split(".TP\n").skip(1);
+            for option in options.take_while(|option| option.starts_with(['\\', '['])) {
+                let mut lines = option.lines();
+                let name = lines.next().unwrap_or_default();
+                let told = lines.next().unwrap_or_default();
+                assert!(!told.is_empty() && !told.starts_with('.'), "{file}: {name}: '{told}'");
+            }
+            let title = text.lines().find(|line| line.starts_with(".TH")).unwrap();
+            assert!(
+                title.contains(concat!("\"dmover ", env!("CARGO_PKG_VERSION"))),
+                "{file}: {title}"
+            );
+        }
+    }
 }

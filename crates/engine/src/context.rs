@@ -218,8 +218,7 @@ impl Engine {
         }
         if self.tell(|| ReportItem::Error(error.clone())) {
             self.troubled.store(true, Ordering::Release);
-            tracing::warn!(path = ?error.path, operation = ?error.operation,
-                class = error.class.word(), errno = error.errno, "entry failed");
+            log(&error);
             return;
         }
         if error.class == ErrorClass::Cancelled {
@@ -246,8 +245,7 @@ impl Engine {
                 self.doubt(path.unwrap_or_else(TreePath::root));
             }
         }
-        tracing::warn!(path = ?error.path, operation = ?error.operation, class = error.class.word(),
-            errno = error.errno, attempt = error.attempt, "entry failed");
+        log(&error);
         self.monitor.event(&Event::Error(error));
         let systemic = lock(&self.breaker).failure(class);
         self.troubled.store(true, Ordering::Release);
@@ -476,6 +474,17 @@ impl Reports for Engine {
 
     fn loss(&self, kind: LossKind, path: PathBytes, detail: String) {
         self.loss(kind, path, detail);
+    }
+}
+
+/// Writes an error to the log. An entry that was not attempted is no error of its own.
+fn log(error: &EntryError) {
+    let EntryError { path, operation, class, errno, attempt, .. } = error;
+    if *class == ErrorClass::Cancelled {
+        tracing::debug!(?path, "entry not attempted");
+    } else {
+        let class = class.word();
+        tracing::warn!(?path, ?operation, class, errno, attempt, reason = %error, "entry failed");
     }
 }
 

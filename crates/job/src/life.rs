@@ -168,6 +168,9 @@ fn run_passes(
     let meant = !asked.policy.dry_run && is_unmeant(&result) && client.confirms(&result);
     if meant {
         mean(&mut job.spec);
+        if let Ok(first) = &result {
+            begin_again(job, first, client);
+        }
         result = run_job(job);
     }
     let went_on = result.is_ok();
@@ -187,12 +190,17 @@ fn run_passes(
             mean(&mut job.spec);
         }
         let first = first.clone();
-        job.counters = Arc::new(first.counters.of_what_was_done());
-        client.begins_again(&job.counters);
-        job.before = first.elapsed;
+        begin_again(job, &first, client);
         result = run_job(job).map(|report| JobReport { resumed: first.resumed, ..report });
     }
     (went_on, result)
+}
+
+/// Prepares another pass of the same command: what was done counts, what was looked at is counted again.
+fn begin_again(job: &mut Job, first: &JobReport, client: &dyn Client) {
+    job.counters = Arc::new(first.counters.of_what_was_done());
+    client.begins_again(&job.counters);
+    job.before += first.elapsed;
 }
 
 /// Whether deletes were refused or withheld because they may be unintended.

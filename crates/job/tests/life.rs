@@ -121,8 +121,13 @@ fn deletes_that_may_be_a_mistake_wait_for_a_confirmation() {
         for number in 0..200 {
             std::fs::write(place.path(&format!("d/other-{number}")), b"").unwrap();
         }
-        let delete =
-            DeletePolicy { when: DeleteWhen::After, limit: None, trash: None, meant: false };
+        let delete = DeletePolicy {
+            when: DeleteWhen::After,
+            limit: None,
+            trash: None,
+            meant: false,
+            is_limited_by_command: false,
+        };
         let sync = SyncPolicy { delete: Some(delete), ..SyncPolicy::default() };
         let answers = Answers { confirms, ..Answers::default() };
         let outcome = run(place.job(Verb::Sync, Some(sync)), &answers);

@@ -37,6 +37,10 @@ pub struct DeletePolicy {
     /// The user has confirmed the deletes, whatever their number. This belongs to one command, not to the job.
     #[serde(default, skip)]
     pub meant: bool,
+    /// The command line limits the deletes, which confirms all but one kind: DEST seems to hold a copy of SOURCE among
+    /// others. This belongs to one command as well.
+    #[serde(default, skip)]
+    pub is_limited_by_command: bool,
 }
 
 /// How an unchanged file becomes part of the next snapshot.

@@ -292,8 +292,13 @@ mod tests {
     #[test]
     fn a_directory_goes_only_where_deleting_is_allowed() {
         let (file, dir) = (record(EntryKind::File), record(EntryKind::Directory));
-        let delete =
-            DeletePolicy { when: DeleteWhen::Delay, limit: None, trash: None, meant: true };
+        let delete = DeletePolicy {
+            when: DeleteWhen::Delay,
+            limit: None,
+            trash: None,
+            meant: true,
+            is_limited_by_command: false,
+        };
         let decided = |delete| {
             let sync = Some(SyncPolicy { delete, ..SyncPolicy::default() });
             run(&file, &dir.metadata, &CopyPolicy { sync, ..CopyPolicy::default() })

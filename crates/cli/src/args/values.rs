@@ -46,6 +46,9 @@ pub(super) fn positive_size(text: &str) -> Result<u64, String> {
 
 /// A rate with a unit: rsync and scp count in KiB and Kbit, other programs in bytes, so a plain number is ambiguous.
 pub(super) fn rate(text: &str) -> Result<u64, String> {
+    if ["0", "off"].contains(&text) {
+        return Err("means no limit in rsync and rclone: omit the option".into());
+    }
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!(
             "needs a unit: {text}K is KiB per second, as in rsync; {text}B is bytes per second"

@@ -77,7 +77,9 @@ pub(super) fn go_on(
             })
         }
         Err(error) => {
-            failure(&format!("cannot start the job in the background: {error}"), "omit --detach");
+            let place = quoted(state.path().as_os_str().as_encoded_bytes());
+            let message = format!("cannot start the job in the background, in {place}: {error}");
+            failure(&message, "choose another --state-dir, or omit --detach");
             exit(Code::Fatal)
         }
     })

@@ -58,6 +58,10 @@ fn refused<T>(message: impl Into<String>, hint: &str) -> Result<T> {
 
 pub(crate) fn run(args: &SubmitArgs) -> ExitCode {
     let code = match args.template {
+        Some(_) if !args.job.is_empty() => refused(
+            "--template prints a script and takes no job",
+            "omit the job, and put it into the script that is printed",
+        ),
         Some(system) => {
             line(template(system_of(system)).trim_end());
             Ok(exit(Code::Done))
@@ -138,9 +142,13 @@ fn check_job(args: &SubmitArgs, is_batch: bool) -> Result<()> {
             if let Some((message, hint)) = crate::hints::for_error(&error) {
                 return refused(message, &hint);
             }
-            let _ = error.print();
-            let code = u8::try_from(error.exit_code()).unwrap_or(2);
-            return Err(Failed::Told(ExitCode::from(code)));
+            if !error.use_stderr() {
+                // A script would take help with exit code 0 for a copy.
+                let message = "the job has -h or -V, which print text and end".to_owned();
+                return refused(message, &format!("omit it; 'dmover {verb} --help' shows help"));
+            }
+            crate::print::usage(&error);
+            return Err(Failed::Told(exit(Code::Usage)));
         }
     };
     let Some((_, job)) = matches.subcommand() else {

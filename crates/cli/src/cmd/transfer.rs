@@ -1,10 +1,11 @@
 //! Runs a job of `copy`, `sync` or `snapshot create`, and prints its result.
 use dmover_digest::lines::Style;
-use dmover_engine::{Control, Job, JobList, JobReport, Withheld, WithheldReason};
+use dmover_engine::{Control, Job, JobList, JobReport, StopReason, Withheld, WithheldReason};
 use dmover_job::{Client, ManifestFile, Published, ReadBack, Request};
 use dmover_journal::FailedList;
 use dmover_model::{ExitCode as Code, Fatal, JobSpec};
 use dmover_observe::{Counter, Counters, Monitor};
+use std::cell::Cell;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,6 +26,7 @@ use crate::print::progress::Progress;
 use crate::print::sums::{Shown, SumPrinter};
 use crate::print::text::{TextPrinter, differences_line, summary_lines};
 use crate::print::{Sizes, ask, counted, failure, grouped, is_conversation};
+use crate::signals;
 use dmover_job::quote::quoted;
 
 /// A job to run, and the options that say how it runs and what is printed.
@@ -125,6 +127,9 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
 struct User<'a> {
     args: &'a Transfer<'a>,
     printer: &'a Printer,
+    control: Arc<Control>,
+    /// A signal came instead of an answer.
+    is_interrupted: Cell<bool>,
 }
 
 impl Client for User<'_> {
@@ -133,7 +138,14 @@ impl Client for User<'_> {
     }
 
     fn confirms(&self, result: &Result<JobReport, Fatal>) -> bool {
-        asks(self.args) && is_said_to_be_meant(result)
+        let Some(question) = question_about(result).filter(|_| asks(self.args)) else {
+            return false;
+        };
+        let is_stopping = || self.control.is_stopping();
+        // Nothing is drawn over the question.
+        let answer = self.printer.progress.beside(|| ask(&question, is_stopping));
+        self.is_interrupted.set(answer.is_none());
+        answer == Some(true)
     }
 
     fn begins_again(&self, counters: &Arc<Counters>) {
@@ -171,7 +183,8 @@ pub(super) fn run(args: &Transfer<'_>, leave: impl FnOnce(bool)) -> ExitCode {
         ReadBackArg::All => ReadBack::All,
         ReadBackArg::Sample(millionths) => ReadBack::Sample(millionths),
     };
-    let user = User { args, printer: &printer };
+    let control = Arc::clone(&job.control);
+    let user = User { args, printer: &printer, control, is_interrupted: Cell::new(false) };
     let outcome = dmover_job::run(Request { job, manifest, read_back }, &user);
     printer.end(args.output, &outcome.result, outcome.checked.as_ref(), outcome.refused);
     let has_lost_lines = outcome.result.is_ok() && printer.has_lost_lines();
@@ -185,6 +198,11 @@ pub(super) fn run(args: &Transfer<'_>, leave: impl FnOnce(bool)) -> ExitCode {
         outcome.end()
     };
     let command = args.job.notify.as_deref();
+    if let Some(StopReason::Signal(signal)) = user.control.reason()
+        && user.is_interrupted.get()
+    {
+        return signals::raise_again(signal);
+    }
     match ended {
         Ok((report, code)) => {
             if let Some(command) = command {
@@ -206,16 +224,16 @@ fn asks(args: &Transfer<'_>) -> bool {
     is_conversation() && !args.output.json && args.output.quiet == 0
 }
 
-/// Asks the user to confirm deletes that were refused or withheld.
-fn is_said_to_be_meant(result: &Result<JobReport, Fatal>) -> bool {
+/// The question about deletes that were refused or withheld.
+fn question_about(result: &Result<JobReport, Fatal>) -> Option<String> {
     match result {
-        Err(Fatal::Unmeant { message, .. }) => ask(&format!("{message}. Delete these entries?")),
+        Err(Fatal::Unmeant { message, .. }) => Some(format!("{message}. Delete these entries?")),
         Ok(JobReport { withheld: Some(Withheld { reason, entries }), .. }) => {
-            let unmeant = matches!(reason, WithheldReason::Unmeant(..));
+            let is_unmeant = matches!(reason, WithheldReason::Unmeant(..));
             let what = counted(*entries, "entry", "entries");
-            unmeant && ask(&format!("{}. Delete {what}?", reason.words()))
+            is_unmeant.then(|| format!("{}. Delete {what}?", reason.words()))
         }
-        _ => false,
+        _ => None,
     }
 }
 

@@ -42,6 +42,10 @@ pub(super) fn check_long(name: &str, next: Option<&str>) -> Result<(), Refused> 
             format!("'--info {next}': rsync --info takes a value"),
             "omit --info and its value: a terminal shows progress".into(),
         )),
+        ("sparse", next) if !["auto", "always", "never"].contains(&next) => Err((
+            "'--sparse': rsync --sparse takes no value, dmover --sparse takes one".into(),
+            "use --sparse=always to make holes of zeroes".into(),
+        )),
         ("stats", next) if is_duration(next) => Err((
             format!("'--stats {next}': rclone --stats takes a value; rsync --stats takes none"),
             format!(

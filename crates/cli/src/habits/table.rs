@@ -123,6 +123,20 @@ pub const HABITS: &[Habit] = &[
     row(&["--create-empty-src-dirs"], BOTH, Ignored("empty directories are copied")),
     row(&["--metadata"], BOTH, Ignored("attributes are kept")),
     row(&["--strip-trailing-slashes"], COPY, Ignored("a trailing slash has no meaning")),
+    row(&["--track-renames"], SYNC, Ignored("sync detects renamed files by itself")),
+    row(
+        &["--no-compress", "--no-z"],
+        BOTH,
+        Ignored("nothing is compressed between mounted file systems"),
+    ),
+    row(
+        &["-4", "-6", "--ipv4", "--ipv6", "--no-motd"],
+        BOTH,
+        Ignored("no network is used between mounted file systems"),
+    ),
+    row(&["-8", "--8-bit-output"], BOTH, Ignored("names are shown as they are")),
+    row(&["-s", "--protect-args", "--secluded-args"], SYNC, Ignored("no remote shell reads them")),
+    row(&["--protect-args", "--secluded-args"], COPY, Ignored("no remote shell reads them")),
     // The same option under another name.
     row(&["-S"], SYNC, Means(&["--sparse=always"])),
     row(&["--itemize-changes"], BOTH, Means(&["--itemize"])),
@@ -252,7 +266,9 @@ pub const HABITS: &[Habit] = &[
     row(
         &["--existing", "--ignore-non-existing"],
         BOTH,
-        Refused("dmover has no such option; list the files by 'dmover copy -T --files-from'"),
+        Refused(
+            "list the files that DEST has, and copy those: dmover copy -T --files-from LIST SOURCE DEST",
+        ),
     ),
     row(&["--ignore-existing"], SYNC, Refused("use 'dmover copy -T --no-clobber SOURCE DEST'")),
     row(
@@ -357,6 +373,49 @@ pub const HABITS: &[Habit] = &[
         COPY,
         Refused(NEVER_DELETES),
     ),
+    row(
+        &["--no-links", "--no-l"],
+        BOTH,
+        Refused("symbolic links are copied as links; follow them by -L, or exclude them by name"),
+    ),
+    row(
+        &["--no-D", "--no-devices", "--no-specials"],
+        BOTH,
+        Refused("devices, FIFOs and sockets are copied; exclude them by name"),
+    ),
+    row(
+        &["--compress-level", "--zl", "--compress-choice", "--zc"],
+        BOTH,
+        Refused("omit it: nothing is compressed between mounted file systems"),
+    ),
+    row(
+        &["--list-only"],
+        BOTH,
+        Refused("use ls or find to list files; -n -i lists what a run would do"),
+    ),
+    row(
+        &["-B", "--block-size"],
+        BOTH,
+        Refused("omit it: a file that differs is copied without block checksums"),
+    ),
+    row(
+        &["-M", "--remote-option", "-3", "--address", "--port", "--sockopts", "--password-file"],
+        BOTH,
+        Refused(REMOTE),
+    ),
+    row(
+        &["--preallocate"],
+        BOTH,
+        Refused("omit it: dmover decides for each file whether it reserves its space first"),
+    ),
+    row(&["--debug"], BOTH, Refused("use -vv, or set DMOVER_LOG=debug")),
+    row(
+        &["--write-batch", "--only-write-batch", "--read-batch"],
+        BOTH,
+        Refused("dmover has no batch files; run the same command for each destination"),
+    ),
+    row(&["--immutable"], BOTH, Refused("use 'dmover copy --no-clobber'")),
+    row(&["--use-json-log"], BOTH, Refused("use --log-file FILE with --log-format=json")),
     row(
         &["--checkers"],
         BOTH,

@@ -2,6 +2,8 @@
 use dmover_engine::StopReason;
 use dmover_model::units;
 use std::io::{IsTerminal, Write};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 pub(crate) mod errors;
 pub(crate) mod json;
@@ -78,12 +80,28 @@ pub(crate) fn is_conversation() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Asks the user at the terminal. Any answer but `y`, `Y` or `yes` means no.
-pub(crate) fn ask(question: &str) -> bool {
+/// Asks the user at the terminal. Any answer but `y`, `Y` or `yes` means no; `None`: the job was stopped meanwhile.
+pub(crate) fn ask(question: &str, is_stopping: impl Fn() -> bool) -> Option<bool> {
+    const LOOK_EVERY: Duration = Duration::from_millis(50);
     let _ = write!(std::io::stderr().lock(), "dmover: {question} [y/N] ");
-    let mut answer = String::new();
-    let read = std::io::stdin().read_line(&mut answer);
-    read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+    let (sender, answers) = std::sync::mpsc::channel();
+    // A signal does not interrupt the read, so another thread has it.
+    std::thread::spawn(move || {
+        let mut answer = String::new();
+        let read = std::io::stdin().read_line(&mut answer);
+        let _ = sender.send(read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes"));
+    });
+    loop {
+        match answers.recv_timeout(LOOK_EVERY) {
+            Ok(answer) => return Some(answer),
+            Err(RecvTimeoutError::Timeout) if is_stopping() => {
+                say("");
+                return None;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Some(false),
+        }
+    }
 }
 
 /// Prints an error message, and a hint if there is one.

@@ -1,12 +1,12 @@
 //! Output of a comparison: a line for each entry that differs, and a summary.
-use dmover_engine::{Control, JobReport};
+use dmover_engine::{Control, JobReport, JobState};
 use dmover_model::{Action, Difference, DifferenceKind, Event};
 use dmover_observe::{Counter, Monitor};
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::text::{TextPrinter, pace, trouble_lines};
+use super::text::{TextPrinter, pace, stop_words, trouble_lines};
 use super::time::local_exact;
 use super::{Sizes, counted, grouped};
 use crate::args::OutputArgs;
@@ -109,7 +109,11 @@ pub(crate) fn summary(report: &JobReport, sizes: Sizes, is_whole: bool) -> Vec<S
         let verb = if compared == 1 { "differs" } else { "differ" };
         format!("{} of {all} {verb}", grouped(differing))
     };
-    let mut lines = vec![format!("dmover: {found}")];
+    let stopped = match report.state {
+        JobState::Stopped(reason) => format!("{}; ", stop_words(reason)),
+        JobState::Finished => String::new(),
+    };
+    let mut lines = vec![format!("dmover: {stopped}{found}")];
     if get(Counter::EntriesRepaired) > 0 {
         lines.push(format!("  repaired    {}", grouped(get(Counter::EntriesRepaired))));
     }

@@ -19,7 +19,10 @@ pub(crate) fn sync_spec(args: &SyncArgs, matches: &ArgMatches) -> Result<JobSpec
         let message = match paths.len() {
             0 => "no SOURCE and no DEST given".to_owned(),
             1 => format!("no DEST given after '{}'", paths[0].to_path().display()),
-            _ => "more than one SOURCE given; sync makes DEST match one SOURCE".to_owned(),
+            _ => {
+                "more than one SOURCE given; 'dmover copy' takes several, sync makes DEST match one"
+                    .to_owned()
+            }
         };
         return Err(unusable(message, hint));
     };
@@ -86,6 +89,7 @@ pub(crate) fn snapshot_spec(
             limit: None,
             trash: None,
             meant: true,
+            is_limited_by_command: false,
         }),
         allow_empty_source: args.how.allow_empty_source,
         checksum: args.how.checksum,
@@ -107,8 +111,13 @@ pub(crate) fn snapshot_spec(
 
 /// The pass that deletes the content of a tree.
 pub(crate) fn removal_spec(empty: &PathBytes, tree: &PathBytes, args: &LimitArgs) -> JobSpec {
-    let delete =
-        Some(DeletePolicy { when: DeleteWhen::Delay, limit: None, trash: None, meant: true });
+    let delete = Some(DeletePolicy {
+        when: DeleteWhen::Delay,
+        limit: None,
+        trash: None,
+        meant: true,
+        is_limited_by_command: false,
+    });
     let sync =
         SyncPolicy { delete, allow_empty_source: true, clears_all: true, ..SyncPolicy::default() };
     let policy = CopyPolicy { sync: Some(sync), ..CopyPolicy::default() };
@@ -121,15 +130,15 @@ fn contents_of(path: &PathBytes) -> PathBytes {
     PathBytes([&path.0[..end], b"/"].concat())
 }
 
-/// Whether deletes are confirmed. Only the command line counts: files and variables apply to every command.
-fn is_meant(args: &SyncArgs, matches: &ArgMatches) -> bool {
-    let typed = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
-    (args.delete.yes && typed("yes")) || typed("max_delete")
+/// Whether an option is on the command line. For deletes nothing else counts: files and variables apply to every command.
+fn is_typed(matches: &ArgMatches, id: &str) -> bool {
+    matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 fn sync_policy(args: &SyncArgs, matches: &ArgMatches) -> Result<SyncPolicy, Unusable> {
     // --check deletes nothing, so it needs no confirmation.
-    let meant = is_meant(args, matches) || (args.comparison.check && !args.writing.dry_run);
+    let meant = (args.delete.yes && is_typed(matches, "yes"))
+        || (args.comparison.check && !args.writing.dry_run);
     let delete = args.delete.delete.map(|when| DeletePolicy {
         when: match when {
             DeleteArg::During => DeleteWhen::During,
@@ -139,6 +148,7 @@ fn sync_policy(args: &SyncArgs, matches: &ArgMatches) -> Result<SyncPolicy, Unus
         limit: args.delete.max_delete,
         trash: args.delete.trash.as_ref().map(|trash| PathBytes::from(trash.as_os_str())),
         meant,
+        is_limited_by_command: is_typed(matches, "max_delete"),
     });
     let share = matches!(args.delete.max_delete, Some(DeleteLimit::Millionths(_)));
     if share && args.delete.delete == Some(DeleteArg::During) {

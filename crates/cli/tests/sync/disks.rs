@@ -28,7 +28,7 @@ fn job(bench: &Bench, line: &str) -> String {
 #[track_caller]
 fn assert_keeps(bench: &Bench, line: &str, precious: &str) {
     let run = bench.dmover(line).expect_code(2);
-    assert!(run.stderr.contains("dmover did not copy"), "{}", run.tell());
+    assert!(run.stderr.contains("this job did not copy"), "{}", run.tell());
     assert!(bench.exists(precious), "{}", run.tell());
 }
 

@@ -1,6 +1,6 @@
 //! Habits of rsync: what another tool would have understood otherwise is refused, not done.
 use super::Bench;
-use super::bench::PROGRAM;
+use super::bench::{PROGRAM, eventually};
 
 #[test]
 fn help_beside_other_arguments_is_an_error() {
@@ -77,7 +77,12 @@ fn a_destination_that_holds_a_copy_beside_others_is_not_emptied() {
     assert!(bench.exists("dst/photos/9"));
     let listed = bench.dmover("sync -n -i --delete src dst").expect_code(2);
     assert!(listed.text().contains("photos/9"), "{}", listed.tell());
-    bench.dmover("sync --delete --max-delete=50 src dst").expect_code(0);
+    // A limit says nothing about what was meant.
+    for limit in ["--max-delete=50", "--max-delete=100%"] {
+        bench.dmover(&format!("sync --delete {limit} src dst")).expect_code(2);
+        assert!(bench.exists("dst/photos/9"), "{limit}");
+    }
+    bench.dmover("sync --delete --max-delete=50 --yes src dst").expect_code(0);
     assert_eq!(bench.sh("ls dst"), "d\n");
     // The name is an ordinary one where the source has it too, or where a rule keeps it.
     bench.sh("mkdir src/src dst/src; touch dst/src/x; mkdir dst/photos");
@@ -209,7 +214,9 @@ fn a_dry_run_says_that_the_run_itself_would_ask() {
             bench.sh("find . -path ./.state -prune -o -print | sort").contains(&before),
             "{line}"
         );
-        for meant in ["-n --yes", "-n --max-delete=10000"] {
+        let limit = "-n --max-delete=10000";
+        let by_limit = (!why.contains("name of SOURCE")).then_some(limit);
+        for meant in ["-n --yes"].into_iter().chain(by_limit) {
             let run = bench.dmover(&format!("sync {meant} {line}")).expect_code(0);
             assert!(!run.stderr.contains("--yes"), "{line}: {}", run.tell());
         }
@@ -220,7 +227,7 @@ fn a_dry_run_says_that_the_run_itself_would_ask() {
         told(&format!("--delete={when} src dst"), "which has the name of SOURCE", "photos/9");
     }
     bench.sh("mkdir -p a/d b/other; touch a/d/f b/other/x");
-    told("--delete a b", "has content that dmover did not copy", "b/other/x");
+    told("--delete a b", "has content that this job did not copy", "b/other/x");
     bench.dmover("sync a b").expect_code(0);
     bench.sh("mv b/other b/d");
     for when in ["delay", "during", "after"] {
@@ -262,4 +269,46 @@ fn a_terminal_asks() {
     assert!(bench.exists("dst/photos"));
     asked("y", 0);
     assert_eq!(bench.sh("ls dst"), "f\n");
+}
+
+/// Nothing is drawn over a question, also where it comes in the middle of a pass, and a signal is an answer.
+#[test]
+fn a_question_stays_on_the_screen_until_it_is_answered() {
+    let bench = Bench::new();
+    // Deeper than the first look before the pass.
+    bench.sh("mkdir -p src/sub dst/sub; touch src/f dst/sub/other; mkfifo keys");
+    let program = bench.dmover.program().display().to_string();
+    let begin = format!(
+        "exec 3<>keys; script -qfec 'echo $$ > pid; exec {program} sync --delete --progress=always --state-dir state src dst' out < keys > /dev/null 2>&1 3>&- & echo $! > script; wait $!; echo $? > code"
+    );
+    let mut shell = std::process::Command::new("bash")
+        .args(["-c", &begin])
+        .current_dir(bench.root())
+        .spawn()
+        .unwrap();
+    let out = || std::fs::read(bench.at("out")).unwrap_or_default();
+    eventually("the question", || String::from_utf8_lossy(&out()).contains("[y/N] "));
+    let asked = out().len();
+    for _ in 0..100 {
+        assert_eq!(out().len(), asked, "{}", String::from_utf8_lossy(&out()));
+        // Progress is drawn ten times a second.
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // bash starts processes in the background with SIGINT ignored.
+    bench.sh("kill -TERM $(cat pid)");
+    shell.wait().unwrap();
+    assert_eq!(bench.sh("cat code").trim(), "143", "{}", String::from_utf8_lossy(&out()));
+    assert!(bench.exists("dst/sub/other"));
+}
+
+#[test]
+fn the_first_pass_into_other_content_says_where_it_goes() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p src dst/mine new; touch src/f");
+    let notes = |line: &str| bench.dmover(line).expect_code(0).stderr.contains("into DEST itself");
+    assert!(!notes("sync -q src dst"));
+    bench.dmover("cleanup --all");
+    assert!(notes("sync src dst"));
+    assert!(!notes("sync src dst"), "it is known now");
+    assert!(!notes("sync src/ new"), "rsync does the same");
 }

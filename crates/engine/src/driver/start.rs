@@ -260,7 +260,7 @@ fn asks(
         _ if is_new => has_content,
         _ => last.is_some_and(|last| last.is_foreign),
     };
-    let meant = delete.is_none_or(|delete| delete.meant);
+    let meant = delete.is_none_or(|delete| delete.meant || delete.is_limited_by_command);
     Ok(if meant { Asks::default() } else { Asks { only_listed, refused, foreign, half: true } })
 }
 

@@ -43,8 +43,9 @@ pub(crate) fn refuse_unmeant(
         // The pass reports why it cannot be opened. If it can be then, it may have anything in it.
         Err(_) => return Ok(true),
     };
-    let asks = delete.is_some_and(|delete| !delete.meant);
-    let copy = asks.then(|| source_name(root)).flatten();
+    let is_meant = delete.is_none_or(|delete| delete.meant);
+    let asks = delete.is_some_and(|delete| !delete.meant && !delete.is_limited_by_command);
+    let copy = (!is_meant).then(|| source_name(root)).flatten();
     let filter =
         Filter::new(selection).map_err(|e| Fatal::refused(e.to_string(), "correct the rule"))?;
     let is_extra = |name: &Name| -> Result<bool, Errno> {
@@ -87,7 +88,7 @@ pub(crate) fn refuse_unmeant(
         let (count, what) =
             (top.extra.len(), if top.extra.len() == 1 { "entry" } else { "entries" });
         let message = format!(
-            "'{}' has content that dmover did not copy: --delete would remove {count} {what} at \
+            "'{}' has content that this job did not copy: --delete would remove {count} {what} at \
             its top level, such as '{}', and everything below",
             shown.display(),
             example.to_path().display(),
