@@ -133,7 +133,9 @@ impl AttributeRules<'_> {
         match xattr::list(fd, held) {
             Err(Errno::TOOBIG) => {
                 let words = "their names exceed 64 KiB, so the kernel cannot list them";
-                self.reports.loss(LossKind::Xattr, shown(), words.into());
+                if self.keeps(Attribute::Xattr) {
+                    self.reports.loss(LossKind::Xattr, shown(), words.into());
+                }
                 Ok([ACCESS_ACL, DEFAULT_ACL, b"security.capability"].map(<[u8]>::to_vec).into())
             }
             listed => listed

@@ -297,6 +297,10 @@ impl Mover<'_> {
         if existing.as_ref().is_some_and(granted) {
             decision = Decision::Replace;
         }
+        let empowered = |(old, _): &(Metadata, _)| self.would_empower(level, &record, old);
+        if decision == Decision::Inspect && existing.as_ref().is_some_and(empowered) {
+            decision = Decision::Compare;
+        }
         let name = record.destination_name().as_bytes();
         // An entry that looks equal would be missing under its own name without any report.
         let taken = existing.is_some() && !matches!(decision, Decision::Refuse(..));

@@ -27,8 +27,11 @@ impl Engine {
         }
         let is_directory = kind == EntryKind::Directory;
         // What a root, or an entry that is one, lies in is not of this job.
-        if !level.root.is_directory || (is_directory && level.path.is_root()) {
+        if !level.root.is_directory {
             return Ok(None);
+        }
+        if is_directory && level.path.is_root() {
+            return self.project_of_top(level);
         }
         let there = if is_directory {
             self.handed_down(level, false)?
@@ -39,6 +42,17 @@ impl Engine {
             *level.source.handed_down.get_or_init(|| found)
         };
         Ok(Some(Project { inherit: there.inherit && is_directory, ..there }))
+    }
+
+    /// The project that the top of DEST must have if SOURCE has none. One that it hands down is its owner's choice; any
+    /// other came with an earlier copy.
+    fn project_of_top(&self, level: &Level) -> Result<Option<Project>, EntryError> {
+        let Some(target) = &level.target else { return Ok(None) };
+        let there = flags::project(&target.fd).map_err(|e| {
+            entry_error(Side::Destination, Operation::ReadXattr, level.own_target_path(), e)
+        })?;
+        let is_left = there.is_some_and(|there| there != NONE && !there.inherit);
+        Ok(is_left.then_some(NONE))
     }
 
     /// The project of entries without one in a directory, or beside it.

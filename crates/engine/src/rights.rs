@@ -2,7 +2,8 @@
 //!
 //! The owner of a file can give it any size and times. A file that looks equal and belongs to another user may have any
 //! content, and that user may have it open for writing: a comparison would say nothing about later content. Such a file
-//! gets no rights; a new inode with the content of the source replaces it.
+//! gets no rights; a new inode with the content of the source replaces it. Who may rename entries in the directory can
+//! exchange the names of two files of ours: such a file gets set-id bits and capabilities only after its content was compared.
 use dmover_model::{Attribute, EntryKind, EntryRecord, Metadata};
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
@@ -13,6 +14,7 @@ use crate::mover::Mover;
 
 const SET_ID: u32 = 0o6000;
 const EXECUTE: u32 = 0o111;
+const OTHERS_WRITE: u32 = 0o022;
 const CAPABILITY: &[u8] = b"security.capability";
 
 impl Mover<'_> {
@@ -49,6 +51,31 @@ impl Mover<'_> {
         keeps(Attribute::Xattr)
             && new.mode & EXECUTE != 0
             && self.has_other_capability(level, target, record)
+    }
+
+    /// Whether attributes of the source would give set-id bits or a capability to a file of ours in a directory where
+    /// others may rename entries: it may be another one of our files than the one that was copied to this name.
+    pub(crate) fn would_empower(
+        &self,
+        level: &Level,
+        record: &EntryRecord,
+        old: &Metadata,
+    ) -> bool {
+        let (engine, new) = (self.engine, &record.metadata);
+        let is_ours = |uid| [0, engine.privilege.uid].contains(&uid);
+        let Some(target) = level.target.as_ref().filter(|target| !target.made) else {
+            return false;
+        };
+        let is_closed = is_ours(target.metadata.uid) && target.metadata.mode & OTHERS_WRITE == 0;
+        let is_file = (new.kind, old.kind) == (EntryKind::File, EntryKind::File);
+        if !is_file || is_closed || !is_ours(old.uid) || level.root.range.is_some() {
+            return false;
+        }
+        let keeps = |attribute| engine.spec.policy.preserve.has(attribute);
+        (keeps(Attribute::Mode) && new.mode & SET_ID & !old.mode != 0)
+            || (keeps(Attribute::Xattr)
+                && new.mode & EXECUTE != 0
+                && self.has_other_capability(level, target, record))
     }
 
     fn has_other_capability(

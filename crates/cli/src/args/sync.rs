@@ -82,11 +82,11 @@ pub struct DeleteArgs {
     pub max_delete: Option<DeleteLimit>,
     /// Confirm deletes that would otherwise be refused or need an answer
     ///
-    /// Without --yes, and without --max-delete on the command line, nothing is deleted (exit code
-    /// 2) in three cases: DEST has an entry with the name of SOURCE that SOURCE does not have; more
-    /// than half of DEST and more than 100 entries would be deleted; or DEST had content before the
-    /// first pass of this job. On a terminal, dmover asks first. With -n, it only reports the
-    /// refusal. --delete=during stops at 100 entries, or at half of the entries seen so far if that
+    /// Without --yes, nothing is deleted (exit code 2) in three cases: DEST has an entry with the
+    /// name of SOURCE that SOURCE does not have; more than half of DEST and more than 100 entries
+    /// would be deleted; or DEST had content before the first pass of this job. --max-delete on the
+    /// command line confirms the last two. On a terminal, dmover asks first. With -n, it only
+    /// reports the refusal. --delete=during stops at 100 entries, or at half of the entries seen so far if that
     /// is more. It deletes the others at the end if that is allowed.
     #[arg(long)]
     pub yes: bool,

@@ -6,7 +6,7 @@ use dmover_model::{
     PathBytes, units,
 };
 use dmover_observe::{Counter, Monitor};
-use dmover_sys::process::signal_name;
+use dmover_sys::process::{signal_name, stdout_is_terminal};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use super::time::local_exact;
 use super::{SHOWN, Sizes, counted, counted_all, grouped};
 use crate::args::{ItemArgs, OutputArgs};
 use crate::state::on_job;
-use dmover_job::quote::quoted;
+use dmover_job::quote::{printable, quoted};
 
 /// Prints events as text.
 pub(crate) struct TextPrinter {
@@ -171,7 +171,11 @@ impl TextPrinter {
             return;
         }
         let bytes = match &self.template {
-            Some(template) => expand(template, item),
+            // A program that splits at NUL gets the bytes of names as they are.
+            Some(template) if template.contains("%0") || !stdout_is_terminal() => {
+                expand(template, item)
+            }
+            Some(template) => printable(&expand(template, item)),
             None => format!("{} {}\n", item.itemized, shown(&item.path)).into_bytes(),
         };
         let written = self.progress.beside(|| std::io::stdout().lock().write_all(&bytes));
@@ -183,6 +187,9 @@ impl TextPrinter {
     /// Prints the summary at the end of a job.
     pub fn summary(&self, report: &JobReport) {
         if self.quiet > 0 {
+            if report.state == JobState::Stopped(StopReason::Output) {
+                super::failure("cannot write to standard output", "check for free space");
+            }
             return;
         }
         for line in summary_lines(report, self.sizes, self.verbose > 0) {

@@ -369,3 +369,32 @@ fn summaries_leave_out_what_there_is_none_of() {
         assert!(line == "history" || !zero(&run.text()), "{}", run.tell());
     }
 }
+
+/// A name must not move the cursor of whoever looks at the output.
+#[test]
+fn names_in_a_format_are_escaped_on_a_terminal_only() {
+    let bench = Bench::new();
+    bench.sh(r"mkdir s; touch s/$(printf 'e\033[31mx')");
+    let program = bench.dmover.program().display().to_string();
+    for (number, line) in ["cp -rv s a", "copy -q --format %n s b"].into_iter().enumerate() {
+        bench.sh(&format!("script -qec '{program} {line}' /dev/null > out < /dev/null"));
+        let shown = bench.read("out");
+        assert!(!shown.contains('\u{1b}') && shown.contains(r"e\033[31mx"), "{line}: {shown}");
+        let piped = bench.dmover(&format!("{line}{number}")).expect_code(0);
+        assert!(piped.text().contains("e\u{1b}[31mx"), "{line}: {}", piped.tell());
+    }
+}
+
+#[test]
+fn a_quiet_job_says_that_its_output_is_lost() {
+    let bench = Bench::new();
+    bench.sh("mkdir s; touch s/f");
+    let program = bench.dmover.program().display().to_string();
+    for line in ["sync -q -i s d --no-state", "copy -q --format %n s e --no-state"] {
+        let said = bench.sh(&format!("{program} {line} 2>&1 > /dev/full || echo $?"));
+        assert!(
+            said.contains("cannot write to standard output") && said.ends_with("8\n"),
+            "{said}"
+        );
+    }
+}

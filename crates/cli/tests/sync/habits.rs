@@ -291,7 +291,7 @@ fn a_question_stays_on_the_screen_until_it_is_answered() {
     let asked = out().len();
     for _ in 0..100 {
         assert_eq!(out().len(), asked, "{}", String::from_utf8_lossy(&out()));
-        // Progress is drawn ten times a second.
+        // Poll: progress would be drawn ten times a second.
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     // bash starts processes in the background with SIGINT ignored.

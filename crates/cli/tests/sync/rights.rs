@@ -71,6 +71,37 @@ fn a_repair_of_attributes_gives_no_rights_to_what_was_planted() {
     }
 }
 
+/// Who owns a directory can exchange the names of files that are not theirs.
+#[test]
+fn set_id_bits_go_to_the_content_that_has_them_at_the_source() {
+    if !is_root() {
+        return skip::skipped(
+            "set_id_bits_go_to_the_content_that_has_them_at_the_source",
+            "needs root",
+        );
+    }
+    let exchange = format!(
+        "setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups sh -c 'mv b/u/x b/u/z; mv b/u/y b/u/x; mv b/u/z b/u/y'"
+    );
+    for dress in ["chmod 4755 a/u/x", "chmod 755 a/u/x b/u/x b/u/y; setcap cap_setuid+ep a/u/x"] {
+        for line in ["sync", "sync --no-state", "sync --inplace", "verify --repair --level=mtime"] {
+            if line.contains("mtime") && dress.contains("setcap") {
+                continue; // that level looks at no capability
+            }
+            let bench = Bench::new();
+            bench.sh(&format!(
+                "chmod 755 .; mkdir -p a/u; echo one > a/u/x; echo two > a/u/y; chmod 755 a/u/y; chown {NOBODY} a/u
+                 touch -d 2020-01-01 a/u/x a/u/y"
+            ));
+            bench.sync("a b", 0);
+            bench.sh(&format!("{exchange}; {dress}; touch -d 2020-01-01 a/u/x; touch -r a/u b/u"));
+            bench.dmover(&format!("{line} a b")).expect_code(0);
+            assert_eq!(bench.read("b/u/x"), "one\n", "{line}: {dress}");
+            assert_eq!(rights(&bench, "b/u/x"), rights(&bench, "a/u/x"), "{line}: {dress}");
+        }
+    }
+}
+
 /// Only root could have made them look equal: nothing is read or written again.
 #[test]
 fn files_of_root_get_another_owner_in_place() {

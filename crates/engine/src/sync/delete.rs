@@ -429,8 +429,8 @@ impl Mover<'_> {
         });
         match read {
             Ok(Ok(())) if written => {
-                "it holds temporaries of another job; run 'dmover cleanup' when that job no \
-                longer writes there"
+                "it holds temporaries of another job (.dmover-…): run that job again, or remove them \
+                when no job writes there"
             }
             _ => "it holds entries that appeared later or that dmover could not remove",
         }

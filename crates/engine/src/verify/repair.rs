@@ -39,7 +39,8 @@ impl Mover<'_> {
         let is_file = record.metadata.kind == EntryKind::File;
         // Another name of the inode may belong to another tree: the file gets an inode of its own.
         let alone = planned.existing.as_ref().is_some_and(|found| found.links == 1);
-        let foreign = |found| self.grants(level, record, found);
+        let foreign =
+            |found| self.grants(level, record, found) || self.would_empower(level, record, found);
         let safe = !planned.existing.as_ref().is_some_and(foreign);
         let mends = is_file && alone && safe && !finding.needs_all();
         if let Some(target) = level.target.as_ref().filter(|_| mends) {
