@@ -3,8 +3,9 @@ use clap::ArgMatches;
 use dmover_engine::{JobList, JobReport, JobState, job_id};
 use dmover_job::Published;
 use dmover_journal::{FailedList, FailedPaths, JournalReader};
-use dmover_model::{ExitCode as Code, JobSpec};
+use dmover_model::{ExitCode as Code, JobSpec, PathBytes};
 use dmover_observe::Counter;
+use std::ffi::OsStr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -56,8 +57,8 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
     transfer::run(&transfer, |_| {})
 }
 
-/// Whether somebody with habits of rsync may expect a directory in DEST: SOURCE has no slash at its end, DEST has other
-/// content, and no earlier pass has filled it.
+/// Whether somebody with habits of rsync may expect a directory in DEST: SOURCE has no slash at its end and another name,
+/// DEST has content, and no earlier pass has filled it. Deletes have a guard of their own.
 fn goes_among_others(args: &SyncArgs, spec: &JobSpec) -> bool {
     let has_slash = args.paths.first().is_some_and(|path| path.as_encoded_bytes().ends_with(b"/"));
     let has_content = || {
@@ -69,7 +70,10 @@ fn goes_among_others(args: &SyncArgs, spec: &JobSpec) -> bool {
         let id = job_id(spec, &JobList::None, state.as_ref()).ok();
         state.zip(id).is_some_and(|(state, id)| state.job_file(&id.0).is_some())
     };
-    !has_slash && has_content() && !is_known()
+    let name = |path: &PathBytes| path.to_path().file_name().map(OsStr::to_owned);
+    let is_named_alike = spec.sources.first().and_then(name) == name(&spec.destination);
+    let may_expect_it = !has_slash && !is_named_alike && args.delete.delete.is_none();
+    may_expect_it && has_content() && !is_known()
 }
 
 /// With `--only-failed`, the paths that failed in the last pass.

@@ -304,11 +304,13 @@ fn a_question_stays_on_the_screen_until_it_is_answered() {
 #[test]
 fn the_first_pass_into_other_content_says_where_it_goes() {
     let bench = Bench::new();
-    bench.sh("mkdir -p src dst/mine new; touch src/f");
+    bench.sh("mkdir -p src dst/mine new/mine; touch src/f");
     let notes = |line: &str| bench.dmover(line).expect_code(0).stderr.contains("into DEST itself");
     assert!(!notes("sync -q src dst"));
     bench.dmover("cleanup --all");
     assert!(notes("sync src dst"));
     assert!(!notes("sync src dst"), "it is known now");
     assert!(!notes("sync src/ new"), "rsync does the same");
+    bench.sh("mkdir -p other/src/mine");
+    assert!(!notes("sync src other/src"), "the name says it");
 }
