@@ -28,8 +28,9 @@ pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
         }
         let names: Vec<String> =
             verb.get_subcommands().map(|verb| verb.get_name().into()).collect();
-        let near = names.iter().find(|name| strsim::damerau_levenshtein(name, typed) == 1);
-        return Some(match near.filter(|name| name.len() > 2) {
+        let is_near =
+            |name: &&String| name.len() > 2 && strsim::damerau_levenshtein(name, typed) == 1;
+        return Some(match names.iter().find(is_near) {
             Some(name) => (message, format!("there is the verb '{name}'")),
             None => (message, NAME_THE_VERB.into()),
         });

@@ -1,5 +1,5 @@
 //! Project ids: those of the source, and those that a destination directory hands down.
-use dmover_model::{Attribute, EntryError, EntryKind, Identity, Operation, Side, TreePath};
+use dmover_model::{Attribute, EntryError, EntryKind, Identity, Operation, Side, TreePath, Verb};
 use dmover_sys::flags::{self, Project};
 use dmover_sys::{Errno, OwnedFd, path};
 
@@ -31,7 +31,9 @@ impl Engine {
             return Ok(None);
         }
         if is_directory && level.path.is_root() {
-            return self.project_of_top(level);
+            // What DEST had before the first pass belongs to its owner.
+            let is_filled = self.spec.verb == Verb::Sync && self.history.seen_before.is_some();
+            return if is_filled { self.project_of_top(level) } else { Ok(None) };
         }
         let there = if is_directory {
             self.handed_down(level, false)?

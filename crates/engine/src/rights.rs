@@ -3,7 +3,7 @@
 //! The owner of a file can give it any size and times. A file that looks equal and belongs to another user may have any
 //! content, and that user may have it open for writing: a comparison would say nothing about later content. Such a file
 //! gets no rights; a new inode with the content of the source replaces it. Who may rename entries in the directory can
-//! exchange the names of two files of ours: such a file gets set-id bits and capabilities only after its content was compared.
+//! exchange the names of two files of ours: such a file gets rights, or another owner, only after its content was compared.
 use dmover_model::{Attribute, EntryKind, EntryRecord, Metadata};
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
@@ -53,8 +53,9 @@ impl Mover<'_> {
             && self.has_other_capability(level, target, record)
     }
 
-    /// Whether attributes of the source would give set-id bits or a capability to a file of ours in a directory where
-    /// others may rename entries: it may be another one of our files than the one that was copied to this name.
+    /// Whether attributes of the source would give rights to a file of ours, or to others the right to read it. It may be
+    /// another one of our files than the one that was copied to this name: whoever may rename entries in its directory may
+    /// have exchanged them. For set-id bits and capabilities it counts who could ever do that, otherwise who can now.
     pub(crate) fn would_empower(
         &self,
         level: &Level,
@@ -62,20 +63,62 @@ impl Mover<'_> {
         old: &Metadata,
     ) -> bool {
         let (engine, new) = (self.engine, &record.metadata);
-        let is_ours = |uid| [0, engine.privilege.uid].contains(&uid);
         let Some(target) = level.target.as_ref().filter(|target| !target.made) else {
             return false;
         };
-        let is_closed = is_ours(target.metadata.uid) && target.metadata.mode & OTHERS_WRITE == 0;
+        let is_ours = |uid| [0, engine.privilege.uid].contains(&uid);
         let is_file = (new.kind, old.kind) == (EntryKind::File, EntryKind::File);
-        if !is_file || is_closed || !is_ours(old.uid) || level.root.range.is_some() {
+        if !is_file || !is_ours(old.uid) || level.root.range.is_some() {
             return false;
         }
+        let directory = target.narrowed.as_deref().unwrap_or(&target.metadata);
+        let is_closed = is_ours(directory.uid) && directory.mode & OTHERS_WRITE == 0;
+        let keeps_mode = engine.spec.policy.preserve.has(Attribute::Mode);
+        let widens = keeps_mode && new.mode & !old.mode & 0o777 != 0;
+        (!is_closed && (widens || self.gets_another_owner(new, old)))
+            || self.gives_rights(level, target, (record, old))
+    }
+
+    /// Whether attributes of the source have set-id bits or a capability that the file does not have, or set-id bits of
+    /// another owner.
+    fn gives_rights(
+        &self,
+        level: &Level,
+        directory: &TargetDirectory,
+        (record, old): (&EntryRecord, &Metadata),
+    ) -> bool {
+        let (engine, new) = (self.engine, &record.metadata);
         let keeps = |attribute| engine.spec.policy.preserve.has(attribute);
-        (keeps(Attribute::Mode) && new.mode & SET_ID & !old.mode != 0)
+        let bits = if keeps(Attribute::Mode) { new.mode & SET_ID } else { 0 };
+        (bits != 0 && (bits & !old.mode != 0 || self.gets_another_owner(new, old)))
             || (keeps(Attribute::Xattr)
+                && engine.privilege.privileged
                 && new.mode & EXECUTE != 0
-                && self.has_other_capability(level, target, record))
+                && self.has_other_capability(level, directory, record))
+    }
+
+    fn gets_another_owner(&self, new: &Metadata, old: &Metadata) -> bool {
+        let engine = self.engine;
+        engine.privilege.privileged
+            && engine.spec.policy.preserve.has(Attribute::Owner)
+            && (engine.ids.user(new.uid), engine.ids.group(new.gid)) != (old.uid, old.gid)
+    }
+
+    /// What to do with a file of an earlier snapshot that looks equal, before a clone of it gets the attributes of the
+    /// source: its owner may have written to it.
+    pub(crate) fn before_a_clone(
+        &self,
+        level: &Level,
+        base: &TargetDirectory,
+        (record, old): (&EntryRecord, &Metadata),
+    ) -> Decision {
+        let gives = self.gets_another_owner(&record.metadata, old)
+            || self.gives_rights(level, base, (record, old));
+        match [0, self.engine.privilege.uid].contains(&old.uid) {
+            _ if !gives => Decision::Inspect,
+            true => Decision::Compare,
+            false => Decision::Replace,
+        }
     }
 
     fn has_other_capability(

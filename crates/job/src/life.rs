@@ -165,7 +165,16 @@ fn run_passes(
     let asked = job.spec.clone();
     let kept = !asked.policy.dry_run && keep_times(job);
     let mut result = hold(job).and_then(|()| run_job(job));
-    let meant = !asked.policy.dry_run && is_unmeant(&result) && client.confirms(&result);
+    let is_asked = !asked.policy.dry_run && is_unmeant(&result);
+    let meant = is_asked && client.confirms(&result);
+    if let (Ok(report), Some(reason)) = (&mut result, job.control.reason())
+        && report.state == JobState::Finished
+        && is_asked
+        && !meant
+    {
+        // The stop came in place of an answer.
+        report.state = JobState::Stopped(reason);
+    }
     if meant {
         mean(&mut job.spec);
         if let Ok(first) = &result {
@@ -200,13 +209,15 @@ fn run_passes(
 fn begin_again(job: &mut Job, first: &JobReport, client: &dyn Client) {
     job.counters = Arc::new(first.counters.of_what_was_done());
     client.begins_again(&job.counters);
-    job.before += first.elapsed;
+    // It has the time of earlier passes in it.
+    job.before = first.elapsed;
 }
 
 /// Whether deletes were refused or withheld because they may be unintended.
 fn is_unmeant(result: &Result<JobReport, Fatal>) -> bool {
     match result {
         Err(error) => matches!(error, Fatal::Unmeant { .. }),
+        Ok(report) if report.state != JobState::Finished => false,
         Ok(report) => report.withheld.as_ref().is_some_and(|withheld| {
             matches!(withheld.reason, dmover_engine::WithheldReason::Unmeant(..))
         }),

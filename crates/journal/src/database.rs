@@ -39,7 +39,7 @@ pub(crate) fn scratch(below: &Path, schema: &str) -> Result<Connection, Fatal> {
     database.execute_batch(SETTINGS).map_err(|e| fail(&e))?;
     database.execute_batch(schema).map_err(|e| fail(&e))?;
     if let Some(name) = file.file_name() {
-        let parent = path::open_directory(below).map_err(|e| fail(&e))?;
+        let parent = path::reach_directory(below).map_err(|e| fail(&e))?;
         directory::unlink(&parent, name.as_bytes()).map_err(|e| fail(&e))?;
     }
     Ok(database)

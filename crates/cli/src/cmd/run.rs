@@ -194,7 +194,7 @@ pub(super) fn listen(
         Arc::clone(control),
         move || status.status_line(),
         move |signal| {
-            if !quiet {
+            if !quiet && !parked.is_asking() {
                 let name = signal_name(signal);
                 parked.say(&format!(
                     "dmover: {name}: finishing the tasks in progress; repeat it to stop at once"

@@ -301,7 +301,7 @@ fn prune(args: &PruneArgs) -> Result<ExitCode, Fatal> {
     let retention = retention(&args.keep);
     if retention.is_empty() {
         let hint = "say what to keep, such as --keep-last 3 --keep-daily 7 --keep-monthly 12";
-        return Err(Fatal::refused("no --keep option keeps anything", hint));
+        return Err(Fatal::refused("no --keep option is given, or all are 0", hint));
     }
     let snapshots = existing(&args.directory)?;
     let snapshots = if args.dry_run { snapshots } else { snapshots.lock()? };

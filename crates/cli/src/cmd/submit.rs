@@ -144,7 +144,7 @@ fn check_job(args: &SubmitArgs, is_batch: bool) -> Result<()> {
             }
             if !error.use_stderr() {
                 // A script would take help with exit code 0 for a copy.
-                let message = "the job has -h or -V, which print text and end".to_owned();
+                let message = "the job has -h, --help or -V, which print text and end".to_owned();
                 return refused(message, &format!("omit it; 'dmover {verb} --help' shows help"));
             }
             crate::print::usage(&error);

@@ -3,15 +3,14 @@ use clap::ArgMatches;
 use dmover_engine::{JobList, JobReport, JobState, job_id};
 use dmover_job::Published;
 use dmover_journal::{FailedList, FailedPaths, JournalReader};
-use dmover_model::{ExitCode as Code, JobSpec, PathBytes};
+use dmover_model::{ExitCode as Code, JobSpec};
 use dmover_observe::Counter;
-use std::ffi::OsStr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::detach;
 use super::jobs::{self, Refused};
-use super::run::{exit, refuse, spill_directory, usable_state};
+use super::run::{exit, refuse, spill_directory};
 use super::transfer::{self, Publish, Step, Transfer};
 use super::watch;
 use crate::args::SyncArgs;
@@ -24,21 +23,14 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
         Ok(spec) => spec,
         Err(unusable) => return refuse(&unusable),
     };
-    let is_quiet = args.output.quiet > 0 || args.output.json;
     let slash = args.paths.iter().any(|path| path.as_encoded_bytes().ends_with(b"/"));
-    if slash && !is_quiet {
+    if slash && args.output.quiet == 0 && !args.output.json {
         say("dmover: note: a trailing slash has no effect: sync copies the contents of SOURCE to \
              DEST");
     }
     let SyncArgs { proof, items, output, job, state, .. } = args;
     if let Some(code) = detach::go_on(job, state, &spec, output.quiet > 0) {
         return code;
-    }
-    if !is_quiet && goes_among_others(args, &spec) {
-        say(
-            "dmover: note: DEST has content, and this is the first pass of this job: the contents \
-             of SOURCE go into DEST itself, as 'rsync SOURCE/ DEST' does",
-        );
     }
     if args.watch.watch {
         return watch::run(args, spec);
@@ -55,25 +47,6 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let publish: Option<&Publish<'_>> = args.comparison.check.then_some(&checks);
     let transfer = Transfer { spec, publish, failed, proof, items, output, job, state, fleet };
     transfer::run(&transfer, |_| {})
-}
-
-/// Whether somebody with habits of rsync may expect a directory in DEST: SOURCE has no slash at its end and another name,
-/// DEST has content, and no earlier pass has filled it. Deletes have a guard of their own.
-fn goes_among_others(args: &SyncArgs, spec: &JobSpec) -> bool {
-    let has_slash = args.paths.first().is_some_and(|path| path.as_encoded_bytes().ends_with(b"/"));
-    let has_content = || {
-        let entries = std::fs::read_dir(spec.destination.to_path());
-        entries.is_ok_and(|mut entries| entries.next().is_some())
-    };
-    let is_known = || {
-        let state = usable_state(&args.state, true).ok().flatten();
-        let id = job_id(spec, &JobList::None, state.as_ref()).ok();
-        state.zip(id).is_some_and(|(state, id)| state.job_file(&id.0).is_some())
-    };
-    let name = |path: &PathBytes| path.to_path().file_name().map(OsStr::to_owned);
-    let is_named_alike = spec.sources.first().and_then(name) == name(&spec.destination);
-    let may_expect_it = !has_slash && !is_named_alike && args.delete.delete.is_none();
-    may_expect_it && has_content() && !is_known()
 }
 
 /// With `--only-failed`, the paths that failed in the last pass.

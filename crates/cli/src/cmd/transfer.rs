@@ -143,7 +143,7 @@ impl Client for User<'_> {
         };
         let is_stopping = || self.control.is_stopping();
         // Nothing is drawn over the question.
-        let answer = self.printer.progress.beside(|| ask(&question, is_stopping));
+        let answer = self.printer.progress.asking(|| ask(&question, is_stopping));
         self.is_interrupted.set(answer.is_none());
         answer == Some(true)
     }
@@ -198,11 +198,6 @@ pub(super) fn run(args: &Transfer<'_>, leave: impl FnOnce(bool)) -> ExitCode {
         outcome.end()
     };
     let command = args.job.notify.as_deref();
-    if let Some(StopReason::Signal(signal)) = user.control.reason()
-        && user.is_interrupted.get()
-    {
-        return signals::raise_again(signal);
-    }
     match ended {
         Ok((report, code)) => {
             if let Some(command) = command {
@@ -213,6 +208,11 @@ pub(super) fn run(args: &Transfer<'_>, leave: impl FnOnce(bool)) -> ExitCode {
         Err(failed) => {
             if let (Some(command), Some(id)) = (command, &failed.notifies) {
                 notify_of_failure(command, id, failed.code);
+            }
+            if let Some(StopReason::Signal(signal)) = user.control.reason()
+                && user.is_interrupted.get()
+            {
+                return signals::raise_again(signal);
             }
             exit(failed.code)
         }

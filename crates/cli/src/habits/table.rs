@@ -134,7 +134,7 @@ pub const HABITS: &[Habit] = &[
         BOTH,
         Ignored("no network is used between mounted file systems"),
     ),
-    row(&["-8", "--8-bit-output"], BOTH, Ignored("names are shown as they are")),
+    row(&["-8", "--8-bit-output"], BOTH, Ignored("names are shown whatever their bytes are")),
     row(&["-s", "--protect-args", "--secluded-args"], SYNC, Ignored("no remote shell reads them")),
     row(&["--protect-args", "--secluded-args"], COPY, Ignored("no remote shell reads them")),
     // The same option under another name.
@@ -414,7 +414,7 @@ pub const HABITS: &[Habit] = &[
         BOTH,
         Refused("dmover has no batch files; run the same command for each destination"),
     ),
-    row(&["--immutable"], BOTH, Refused("use 'dmover copy --no-clobber'")),
+    row(&["--immutable"], BOTH, Refused("use 'dmover copy --no-clobber', which skips what exists")),
     row(&["--use-json-log"], BOTH, Refused("use --log-file FILE with --log-format=json")),
     row(
         &["--checkers"],

@@ -1,5 +1,6 @@
 //! The only door to standard output and standard error.
 use dmover_engine::StopReason;
+use dmover_job::quote::printable;
 use dmover_model::units;
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::RecvTimeoutError;
@@ -83,14 +84,18 @@ pub(crate) fn is_conversation() -> bool {
 /// Asks the user at the terminal. Any answer but `y`, `Y` or `yes` means no; `None`: the job was stopped meanwhile.
 pub(crate) fn ask(question: &str, is_stopping: impl Fn() -> bool) -> Option<bool> {
     const LOOK_EVERY: Duration = Duration::from_millis(50);
+    let question = plain(question);
     let _ = write!(std::io::stderr().lock(), "dmover: {question} [y/N] ");
     let (sender, answers) = std::sync::mpsc::channel();
     // A signal does not interrupt the read, so another thread has it.
-    std::thread::spawn(move || {
+    let reads = std::thread::Builder::new().name("answer".into()).spawn(move || {
         let mut answer = String::new();
         let read = std::io::stdin().read_line(&mut answer);
         let _ = sender.send(read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes"));
     });
+    if reads.is_err() {
+        return Some(false);
+    }
     loop {
         match answers.recv_timeout(LOOK_EVERY) {
             Ok(answer) => return Some(answer),
@@ -106,10 +111,15 @@ pub(crate) fn ask(question: &str, is_stopping: impl Fn() -> bool) -> Option<bool
 
 /// Prints an error message, and a hint if there is one.
 pub(crate) fn failure(message: &str, hint: &str) {
-    say(&format!("dmover: error: {message}"));
+    say(&format!("dmover: error: {}", plain(message)));
     if !hint.is_empty() {
-        say(&format!("  hint: {hint}"));
+        say(&format!("  hint: {}", plain(hint)));
     }
+}
+
+/// A text with names in it, of which none can move the cursor.
+fn plain(text: &str) -> String {
+    String::from_utf8_lossy(&printable(text.as_bytes())).into_owned()
 }
 
 /// An error of the command line, with the prefix that all messages have.

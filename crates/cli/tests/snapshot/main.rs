@@ -286,7 +286,7 @@ fn pruning_removes_what_is_not_kept_and_nothing_else() {
     expected.sort_unstable();
     assert_eq!(left, expected);
     let refused = bench.dmover("snapshot prune snaps").expect_code(2);
-    assert!(refused.stderr.contains("no --keep option given"));
+    assert!(refused.stderr.contains("no --keep option is given"));
 }
 
 /// India is five and a half hours ahead of UTC.

@@ -108,8 +108,8 @@ const LINES: &[(&str, Outcome)] = &[
     ("src dst", Says("name the verb first")),
     ("synk -a src dst", Says("there is the verb 'sync'")),
     ("verify -a src dst", Says("verify compares whole trees")),
-    ("submit --local -- copy -avh src dst", Says("-h or -V")),
-    ("submit --local -- sync -h", Says("-h or -V")),
+    ("submit --local -- copy -avh src dst", Says("--help or -V")),
+    ("submit --local -- sync -h", Says("--help or -V")),
     ("submit --template slurm -- copy src dst", Says("takes no job")),
     // cp
     ("copy -r src dst", Copied),

@@ -131,17 +131,17 @@ fn directories_that_change_places_before_they_are_entered() {
 #[test]
 fn a_pass_that_goes_on_has_one_limit_for_what_goes() {
     let bench = Bench::new();
-    bench.sh("mkdir a b; head -c 2M /dev/urandom | tee a/big | tr a b > b/big; touch -d @1 b/big; touch a/{1..9} b/{a..f}");
+    bench.sh("mkdir a b; head -c 2M /dev/urandom | tee a/big | tr a b > b/big; touch -d @1 b/big; touch a/{1..9} b/{m..r}");
     let words = ["sync", "-j1", "--bwlimit=1M", "--delete=during", "--max-delete=3", "a", "b"];
     let mut running = bench.dmover.start(words).unwrap();
     bench.until(&mut running, "the large file is in hand", || bench.is_large_file_in_hand());
     running.kill().unwrap();
-    let before: usize = bench.sh("ls b | grep -c '[a-f]$'").trim().parse().unwrap();
+    let before: usize = bench.sh("ls b | grep -c '[m-r]$'").trim().parse().unwrap();
     bench.sh("touch a/new");
     let pass = bench.sync(&words[1..].join(" "), 5);
     assert!(bench.exists("b/new"), "what was changed meanwhile is looked at all the same");
     assert!(pass.withheld().is_some(), "{}", pass.0.tell());
-    let after: usize = bench.sh("ls b | grep -c '[a-f]$'").trim().parse().unwrap();
+    let after: usize = bench.sh("ls b | grep -c '[m-r]$'").trim().parse().unwrap();
     assert!(before - after <= 3, "{before} were there, and {after} are: {}", pass.0.tell());
 }
 

@@ -250,8 +250,13 @@ fn asks(
     // A further pass of the same command keeps the permission of the first one.
     let is_new = last.is_none() && job.before.is_zero();
     let only_listed = job.spec.policy.dry_run;
+    // A limit on the command line confirms that what this job has brought may go.
+    let is_own = last.is_some_and(|last| !last.is_foreign);
+    let asks_for_copy =
+        delete.is_some_and(|delete| !(delete.meant || delete.is_limited_by_command && is_own));
+    let asked = (is_new, asks_for_copy);
     let (has_content, refused) =
-        match refuse_unmeant(&job.spec.selection, root, (mounts, state), delete, is_new) {
+        match refuse_unmeant(&job.spec.selection, root, (mounts, state), delete, asked) {
             Err(Fatal::Unmeant { message, hint }) if only_listed => (true, Some((message, hint))),
             answer => (answer?, None),
         };
@@ -260,8 +265,14 @@ fn asks(
         _ if is_new => has_content,
         _ => last.is_some_and(|last| last.is_foreign),
     };
-    let meant = delete.is_none_or(|delete| delete.meant || delete.is_limited_by_command);
-    Ok(if meant { Asks::default() } else { Asks { only_listed, refused, foreign, half: true } })
+    Ok(match delete {
+        Some(delete) if delete.meant => Asks::default(),
+        None => Asks::default(),
+        Some(delete) => {
+            let asks = !delete.is_limited_by_command;
+            Asks { only_listed, refused, foreign: foreign && asks, half: asks }
+        }
+    })
 }
 
 /// Paths of a list in one task.

@@ -219,6 +219,9 @@ impl Mover<'_> {
         {
             decision = Decision::Replace;
         }
+        if decision == Decision::Inspect && !links {
+            decision = self.before_a_clone(level, base, (record, &metadata));
+        }
         Some(Based { metadata, decision })
     }
 

@@ -29,7 +29,7 @@ pub(crate) fn refuse_unmeant(
     root: &Root,
     (mounts, state): (&MountTable, Option<Identity>),
     delete: Option<&DeletePolicy>,
-    is_new: bool,
+    (is_new, asks_for_copy): (bool, bool),
 ) -> Result<bool, Fatal> {
     let Some(side) = &root.destination else { return Ok(false) };
     let opened = match &side.name {
@@ -43,9 +43,8 @@ pub(crate) fn refuse_unmeant(
         // The pass reports why it cannot be opened. If it can be then, it may have anything in it.
         Err(_) => return Ok(true),
     };
-    let is_meant = delete.is_none_or(|delete| delete.meant);
     let asks = delete.is_some_and(|delete| !delete.meant && !delete.is_limited_by_command);
-    let copy = (!is_meant).then(|| source_name(root)).flatten();
+    let copy = asks_for_copy.then(|| source_name(root)).flatten();
     let filter =
         Filter::new(selection).map_err(|e| Fatal::refused(e.to_string(), "correct the rule"))?;
     let is_extra = |name: &Name| -> Result<bool, Errno> {

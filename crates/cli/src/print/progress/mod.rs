@@ -29,6 +29,8 @@ pub(crate) struct Progress {
     started: Instant,
     json: bool,
     ended: AtomicBool,
+    /// A question is on the screen.
+    asks: AtomicBool,
     limit: Mutex<Option<Limit>>,
     title: Option<Title>,
 }
@@ -54,6 +56,7 @@ impl Progress {
             started: Instant::now(),
             json: args.progress == ProgressArg::Json,
             ended: AtomicBool::new(false),
+            asks: AtomicBool::new(false),
             limit: Mutex::default(),
             title: draws.then(Title::begin),
         });
@@ -98,7 +101,7 @@ impl Progress {
 
     /// Prints one status line; SIGUSR1 does this too.
     pub fn status_line(&self) {
-        if self.ended.load(Ordering::Relaxed) {
+        if self.ended.load(Ordering::Relaxed) || self.is_asking() {
             return;
         }
         let figures = self.figures();
@@ -153,6 +156,19 @@ impl Progress {
     /// Calls a function that prints on the terminal.
     pub fn beside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.screen.beside(print)
+    }
+
+    /// Calls a function that asks the user. Nothing is drawn over the question.
+    pub fn asking<T>(&self, ask: impl FnOnce() -> T) -> T {
+        self.asks.store(true, Ordering::SeqCst);
+        let answer = self.beside(ask);
+        self.asks.store(false, Ordering::SeqCst);
+        answer
+    }
+
+    /// Whether a question is on the screen: a thread that prints would wait for the answer.
+    pub fn is_asking(&self) -> bool {
+        self.asks.load(Ordering::SeqCst)
     }
 
     /// Ends the progress for good.
