@@ -687,3 +687,30 @@ fn who_is_notified_may_make_the_next_one() {
     assert_eq!(bench.read("code"), "0\n", "{}", bench.read("said"));
     assert_eq!(bench.names().len(), 2);
 }
+
+/// The owner of a file in an earlier snapshot, or of a directory there, may have changed what lies under a name.
+#[test]
+fn a_clone_gets_rights_only_with_the_content_of_the_source() {
+    let test = "a_clone_gets_rights_only_with_the_content_of_the_source";
+    if !is_root() {
+        return skip::skipped(test, "needs root");
+    }
+    let Some(image) = Image::create_or_skip(test, FileSystem::Xfs, 400 << 20) else { return };
+    for forges in ["sh -c 'echo evil > $1/x; touch -r src/u/x $1/x' -", "sh -c 'mv $1/y $1/x' -"] {
+        let bench = Bench::inside(image.path());
+        bench.sh("mkdir -p src/u snaps; echo good > src/u/x; echo oops > src/u/y; touch -d 2020-01-01 src/u/x src/u/y");
+        let owner = bench::NOBODY;
+        let owned = if forges.contains("mv") { "src/u" } else { "src/u src/u/x" };
+        bench.sh(&format!("chown {owner} {owned}"));
+        bench.create("--share=reflink", 0);
+        let first = &bench.names()[0];
+        bench.sh(&format!(
+            "chmod 755 . snaps snaps/{first}; setpriv --reuid {owner} --regid {owner} --clear-groups {forges} snaps/{first}/u
+             chown 0 src/u/x; chmod 4755 src/u/x; touch -d 2020-01-01 src/u/x"
+        ));
+        bench.create("--share=reflink", 0);
+        let second = &bench.names()[1];
+        assert_eq!(bench.sh(&format!("cat snaps/{second}/u/x")), "good\n", "{forges}");
+        assert_eq!(bench.mode(&format!("snaps/{second}/u/x")), 0o4755);
+    }
+}
