@@ -106,6 +106,8 @@ pub(super) fn take_label(
     let Ok(id) = job_id(spec, list, Some(state)) else { return Ok(()) };
     // Two jobs that start in the same instant must see each other. The job itself reports a directory that it cannot use.
     let turn = if is_only_read { None } else { state.label_turn().ok() };
+    // Before the descriptions are read: a job may get its description and end in between, and then holds its label no more.
+    let starting = state.labelled();
     let Ok(files) = all(state) else { return Ok(()) };
     if files.iter().any(|file| file.job == label) {
         let message = format!("the label {} is the id of a job", quoted(label.as_bytes()));
@@ -118,7 +120,6 @@ pub(super) fn take_label(
         let places = places_of(&file.verb, &file.directory, &file.sources, &file.destination);
         file.label.as_deref() == Some(label) && file.job != id.0 && places != own
     };
-    let starting = state.labelled();
     if let Some(other) = files.iter().chain(&starting).find(is_another) {
         let job = &other.job;
         let shown = format!("{} {}", shown::verb(other), shown::places(other));
