@@ -206,15 +206,14 @@ fn habit(option: &str, verb: &clap::Command) -> Option<&'static str> {
         }
         "-p" | "-l" | "-g" | "-o" | "-D" | "-d" | "-U" | "-E" | "--perms" | "--links"
         | "--owner" | "--group" | "--times" | "--devices" | "--specials" | "--atimes"
-            if keeps_attributes && verb.get_name() == "cp" =>
-        {
-            "use -p or -a: they keep modes, owners and times, and -a links and devices as well"
-        }
-        "-p" | "-l" | "-g" | "-o" | "-D" | "-d" | "-U" | "-E" | "--perms" | "--links"
-        | "--owner" | "--group" | "--times" | "--devices" | "--specials" | "--atimes"
             if keeps_attributes =>
         {
-            "omit it: modes, owners, times, links and devices are kept by default"
+            match verb.get_name() {
+                "cp" => {
+                    "use -p or -a: they keep modes, owners and times, and -a links and devices as well"
+                }
+                _ => "omit it: modes, owners, times, links and devices are kept by default",
+            }
         }
         "--one-way" if verb.get_name() == "verify" => "use --ignore-extra",
         "--size-only" if verb.get_name() == "verify" => "use --level=size",

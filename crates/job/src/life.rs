@@ -95,8 +95,8 @@ pub fn code_of_comparison(report: &JobReport, by_manifest: bool) -> Code {
     report.exit_code().merge(found).merge(unproven)
 }
 
-/// A relative time such as "newer than seven days" moves with every run. An interrupted pass therefore resumes with the times of its first
-/// run. Returns whether that changed the times of the job.
+/// A relative time such as "newer than seven days" moves with every run. An interrupted pass therefore resumes with the
+/// times of its first run. Returns whether that changed the times of the job.
 fn keep_times(job: &mut Job) -> bool {
     let spec = &job.spec;
     if spec.verb != Verb::Sync || spec.selection.ages_ms == [None; 2] || job.manifest.is_some() {

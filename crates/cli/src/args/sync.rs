@@ -86,8 +86,8 @@ pub struct DeleteArgs {
     /// name of SOURCE that SOURCE does not have; more than half of DEST and more than 100 entries
     /// would be deleted; or DEST had content before the first pass of this job. --max-delete on the
     /// command line confirms the last two. On a terminal, dmover asks first. With -n, it only
-    /// reports the refusal. --delete=during stops at 100 entries, or at half of the entries seen so far if that
-    /// is more. It deletes the others at the end if that is allowed.
+    /// reports the refusal. --delete=during stops at 100 entries, or at half of the entries seen so
+    /// far if that is more. It deletes the others at the end if that is allowed.
     #[arg(long)]
     pub yes: bool,
     /// Move deleted entries into DIR instead of removing them

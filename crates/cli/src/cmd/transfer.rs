@@ -169,7 +169,7 @@ impl Client for User<'_> {
 }
 
 /// Runs the job, and ends the process as the job ended. `leave`: releases what the caller holds, before the end of the
-/// job is recorded; it hears whether the job failed.
+/// job is recorded. Its argument says whether the job failed.
 pub(super) fn run(args: &Transfer<'_>, leave: impl FnOnce(bool)) -> ExitCode {
     let Prepared { job, printer, manifest } = match prepare(args) {
         Ok(prepared) => prepared,

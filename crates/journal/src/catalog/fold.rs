@@ -251,31 +251,9 @@ mod tests {
         let top = Object { inode: 1, birth: None };
         catalog.belong_to(top).unwrap();
         let mut model = BTreeMap::new();
-        let mut all: Vec<CatalogEntry> =
-            (0..600).map(|n| entry(&format!("old{n}"), n * 10)).collect();
-        all.shuffle(&mut rng);
-        let times = Timestamp { seconds: 3, nanoseconds: 0 };
-        let parts: Vec<Vec<CatalogEntry>> = all.chunks(70).map(<[_]>::to_vec).collect();
-        let (count, path) = (parts.len(), TreePath::root());
-        for (number, mut entries) in parts.into_iter().enumerate() {
-            model.extend(entries.iter().map(|e| (e.name.as_bytes().to_vec(), e.clone())));
-            entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-            let state = DirectoryState { object: top, mtime: times, ctime: times };
-            let (first, last) = (number == 0, number + 1 == count);
-            let (left, settled, path) = (Vec::new(), false, path.clone());
-            let segment = Segment {
-                state,
-                copy: top,
-                path,
-                entries,
-                recent: Vec::new(),
-                left,
-                settled,
-                first,
-                last,
-            };
-            catalog.store(vec![segment]).unwrap();
-        }
+        let all: Vec<CatalogEntry> = (0..600).map(|n| entry(&format!("old{n}"), n * 10)).collect();
+        model.extend(all.iter().map(|e| (e.name.as_bytes().to_vec(), e.clone())));
+        record(&mut catalog, &mut rng, top, all, &[]);
         for round in 0..40 {
             let most = if round % 10 == 9 { 4000 } else { 30 };
             catalog.begin_changes().unwrap();
