@@ -2,7 +2,7 @@
 //! read-back, and the record of its end.
 use dmover_engine::{Job, JobReport, JobState, Then, job_id, run_job};
 use dmover_journal::{JournalReader, StateDirectory};
-use dmover_model::{ExitCode as Code, Fatal, JobId, JobSpec, Verb};
+use dmover_model::{Confirmed, ExitCode as Code, Fatal, JobId, JobSpec, Verb};
 use dmover_observe::{Counter, Counters};
 use std::sync::Arc;
 
@@ -227,7 +227,7 @@ fn is_unmeant(result: &Result<JobReport, Fatal>) -> bool {
 /// Marks deletes as confirmed.
 fn mean(spec: &mut JobSpec) {
     if let Some(delete) = spec.policy.sync.as_mut().and_then(|sync| sync.delete.as_mut()) {
-        delete.meant = true;
+        delete.confirmed = Confirmed::All;
     }
 }
 

@@ -4,8 +4,8 @@ use dmover_engine::{Job, JobReport, JobState, Recorder, job_id};
 use dmover_job::{Client, ManifestFile, Outcome, Published, ReadBack, Request};
 use dmover_journal::{JobPhase, StateDirectory};
 use dmover_model::{
-    CopyPolicy, DeletePolicy, DeleteWhen, ExitCode, Fatal, JobSpec, Limits, PathBytes, Selection,
-    SyncPolicy, TargetMode, Verb,
+    Confirmed, CopyPolicy, DeletePolicy, DeleteWhen, ExitCode, Fatal, JobSpec, Limits, PathBytes,
+    Selection, SyncPolicy, TargetMode, Verb,
 };
 use dmover_observe::Counters;
 use std::cell::Cell;
@@ -125,8 +125,7 @@ fn deletes_that_may_be_a_mistake_wait_for_a_confirmation() {
             when: DeleteWhen::After,
             limit: None,
             trash: None,
-            meant: false,
-            is_limited_by_command: false,
+            confirmed: Confirmed::None,
         };
         let sync = SyncPolicy { delete: Some(delete), ..SyncPolicy::default() };
         let answers = Answers { confirms, ..Answers::default() };

@@ -62,7 +62,8 @@ pub use sum::{
     Subject, SumItem, Verdict,
 };
 pub use sync::{
-    DeleteLimit, DeletePolicy, DeleteWhen, ExtraName, ExtraNames, Share, SnapshotPolicy, SyncPolicy,
+    Confirmed, DeleteLimit, DeletePolicy, DeleteWhen, ExtraName, ExtraNames, Share, SnapshotPolicy,
+    SyncPolicy,
 };
 pub use task::{
     Budget, ChunkTask, DoneParts, LargeFile, LargeNews, LinkGroup, LinkName, NewNode, NewTask,

@@ -25,6 +25,18 @@ pub enum DeleteLimit {
     Millionths(u32),
 }
 
+/// Which deletes the command confirms that would otherwise be refused or need an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Confirmed {
+    /// None.
+    #[default]
+    None,
+    /// Those within its limit, unless DEST seems to hold a copy of SOURCE among other entries.
+    Limit,
+    /// All of them.
+    All,
+}
+
 /// What to do with destination entries that the source does not have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeletePolicy {
@@ -34,13 +46,9 @@ pub struct DeletePolicy {
     pub limit: Option<DeleteLimit>,
     /// The directory to move them to, instead of deleting them.
     pub trash: Option<PathBytes>,
-    /// The user has confirmed the deletes, whatever their number. This belongs to one command, not to the job.
+    /// Which deletes are confirmed. This belongs to one command, not to the job.
     #[serde(default, skip)]
-    pub meant: bool,
-    /// The command line limits the deletes, which confirms all but one kind: DEST seems to hold a copy of SOURCE among
-    /// others. This belongs to one command as well.
-    #[serde(default, skip)]
-    pub is_limited_by_command: bool,
+    pub confirmed: Confirmed,
 }
 
 /// How an unchanged file becomes part of the next snapshot.

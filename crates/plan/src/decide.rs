@@ -146,7 +146,7 @@ fn is_not_older(source: &EntryRecord, existing: Existing<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dmover_model::{DeletePolicy, DeleteWhen, Identity, MountId, Name, Timestamp};
+    use dmover_model::{Confirmed, DeletePolicy, DeleteWhen, Identity, MountId, Name, Timestamp};
 
     fn record(kind: EntryKind) -> EntryRecord {
         let time = Timestamp { seconds: 100, nanoseconds: 123_456_789 };
@@ -296,8 +296,7 @@ mod tests {
             when: DeleteWhen::Delay,
             limit: None,
             trash: None,
-            meant: true,
-            is_limited_by_command: false,
+            confirmed: Confirmed::All,
         };
         let decided = |delete| {
             let sync = Some(SyncPolicy { delete, ..SyncPolicy::default() });

@@ -2,8 +2,8 @@
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use dmover_model::{
-    CopyPolicy, DeleteLimit, DeletePolicy, DeleteWhen, JobSpec, Limits, PathBytes, Selection,
-    SnapshotPolicy, SyncPolicy, TargetMode, Verb,
+    Confirmed, CopyPolicy, DeleteLimit, DeletePolicy, DeleteWhen, JobSpec, Limits, PathBytes,
+    Selection, SnapshotPolicy, SyncPolicy, TargetMode, Verb,
 };
 
 use super::{
@@ -88,8 +88,7 @@ pub(crate) fn snapshot_spec(
             when: DeleteWhen::Delay,
             limit: None,
             trash: None,
-            meant: true,
-            is_limited_by_command: false,
+            confirmed: Confirmed::All,
         }),
         allow_empty_source: args.how.allow_empty_source,
         checksum: args.how.checksum,
@@ -115,8 +114,7 @@ pub(crate) fn removal_spec(empty: &PathBytes, tree: &PathBytes, args: &LimitArgs
         when: DeleteWhen::Delay,
         limit: None,
         trash: None,
-        meant: true,
-        is_limited_by_command: false,
+        confirmed: Confirmed::All,
     });
     let sync =
         SyncPolicy { delete, allow_empty_source: true, clears_all: true, ..SyncPolicy::default() };
@@ -137,8 +135,14 @@ fn is_typed(matches: &ArgMatches, id: &str) -> bool {
 
 fn sync_policy(args: &SyncArgs, matches: &ArgMatches) -> Result<SyncPolicy, Unusable> {
     // --check deletes nothing, so it needs no confirmation.
-    let meant = (args.delete.yes && is_typed(matches, "yes"))
-        || (args.comparison.check && !args.writing.dry_run);
+    let only_checks = args.comparison.check && !args.writing.dry_run;
+    let confirmed = if only_checks || (args.delete.yes && is_typed(matches, "yes")) {
+        Confirmed::All
+    } else if is_typed(matches, "max_delete") {
+        Confirmed::Limit
+    } else {
+        Confirmed::None
+    };
     let delete = args.delete.delete.map(|when| DeletePolicy {
         when: match when {
             DeleteArg::During => DeleteWhen::During,
@@ -147,8 +151,7 @@ fn sync_policy(args: &SyncArgs, matches: &ArgMatches) -> Result<SyncPolicy, Unus
         },
         limit: args.delete.max_delete,
         trash: args.delete.trash.as_ref().map(|trash| PathBytes::from(trash.as_os_str())),
-        meant,
-        is_limited_by_command: is_typed(matches, "max_delete"),
+        confirmed,
     });
     let share = matches!(args.delete.max_delete, Some(DeleteLimit::Millionths(_)));
     if share && args.delete.delete == Some(DeleteArg::During) {

@@ -2,8 +2,8 @@
 use dmover_digest::manifest::Header;
 use dmover_journal::{ErrorList, Failures, LastPass, OpenFiles, StateDirectory};
 use dmover_model::{
-    Fatal, Identity, JobId, JobSpec, LossKind, Overwrite, PathBytes, Placement, ScanNames,
-    TaskKind, Timestamp, TreePath, Verb, WithheldReason,
+    Confirmed, Fatal, Identity, JobId, JobSpec, LossKind, Overwrite, PathBytes, Placement,
+    ScanNames, TaskKind, Timestamp, TreePath, Verb, WithheldReason,
 };
 use dmover_observe::Counter;
 use dmover_sys::{AsFd, path, stat};
@@ -252,8 +252,11 @@ fn asks(
     let only_listed = job.spec.policy.dry_run;
     // A limit on the command line confirms that what this job has brought may go.
     let is_own = last.is_some_and(|last| !last.is_foreign);
-    let asks_for_copy =
-        delete.is_some_and(|delete| !(delete.meant || delete.is_limited_by_command && is_own));
+    let asks_for_copy = delete.is_some_and(|delete| match delete.confirmed {
+        Confirmed::All => false,
+        Confirmed::Limit => !is_own,
+        Confirmed::None => true,
+    });
     let asked = (is_new, asks_for_copy);
     let (has_content, refused) =
         match refuse_unmeant(&job.spec.selection, root, (mounts, state), delete, asked) {
@@ -266,10 +269,10 @@ fn asks(
         _ => last.is_some_and(|last| last.is_foreign),
     };
     Ok(match delete {
-        Some(delete) if delete.meant => Asks::default(),
+        Some(delete) if delete.confirmed == Confirmed::All => Asks::default(),
         None => Asks::default(),
         Some(delete) => {
-            let asks = !delete.is_limited_by_command;
+            let asks = delete.confirmed == Confirmed::None;
             Asks { only_listed, refused, foreign: foreign && asks, half: asks }
         }
     })

@@ -1,5 +1,7 @@
 //! Deletes that may be unintended: habits of other tools, and destinations with other content.
-use dmover_model::{DeletePolicy, Fatal, Identity, Name, PathBytes, Selection, TreePath};
+use dmover_model::{
+    Confirmed, DeletePolicy, Fatal, Identity, Name, PathBytes, Selection, TreePath,
+};
 use dmover_plan::filter::Filter;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::directory::DirectoryReader;
@@ -43,7 +45,7 @@ pub(crate) fn refuse_unmeant(
         // The pass reports why it cannot be opened. If it can be then, it may have anything in it.
         Err(_) => return Ok(true),
     };
-    let asks = delete.is_some_and(|delete| !delete.meant && !delete.is_limited_by_command);
+    let asks = delete.is_some_and(|delete| delete.confirmed == Confirmed::None);
     let copy = asks_for_copy.then(|| source_name(root)).flatten();
     let filter =
         Filter::new(selection).map_err(|e| Fatal::refused(e.to_string(), "correct the rule"))?;
