@@ -12,13 +12,13 @@ use dmover_plan::itemize;
 use dmover_sys::{AsFd, Errno, directory, path, stat};
 use std::time::Instant;
 
-use crate::content::data_bytes;
-use crate::error::{entry_error, is_locked_out};
 use crate::file::Opened;
 use crate::later::Temporary;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::snapshot::Based;
+use dmover_local::content::data_bytes;
+use dmover_local::error::{entry_error, is_locked_out};
 
 /// A record with the decision of `plan` about it.
 #[derive(Debug, Clone)]
@@ -89,7 +89,7 @@ impl Mover<'_> {
         for planned in batch {
             if self.engine.control.is_stopping() {
                 let path = level.target_path(planned.record.destination_name().as_bytes());
-                self.engine.error(crate::error::cancelled(path));
+                self.engine.error(dmover_local::error::cancelled(path));
                 continue;
             }
             // Nobody looks at what is in place before the task has ended.

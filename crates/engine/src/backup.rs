@@ -3,9 +3,9 @@ use dmover_model::{EntryError, ErrorClass, Identity, Operation, Side};
 use dmover_sys::{Errno, directory, path, stat};
 use std::collections::HashMap;
 
-use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use dmover_local::error::entry_error;
 
 /// The highest number of a backup for each name.
 pub(crate) type BackupNumbers = HashMap<Vec<u8>, u64>;

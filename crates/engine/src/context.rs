@@ -19,31 +19,31 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use crate::attributes::AttributeRules;
 use crate::bounds::Bounds;
-use crate::capability::CapabilityCache;
-use crate::content::ContentRules;
 use crate::control::{Control, StopReason};
 use crate::coordinator_client::CoordinatorClient;
 use crate::destination_lock::DestinationLock;
-use crate::flush::Flusher;
 use crate::following::Following;
 use crate::hash_guesses::Guesses;
-use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
 use crate::made::Recorder;
-use crate::mounts::MountTable;
 use crate::mover_report::ReportItem;
-use crate::privilege::Privilege;
 use crate::recheck::Doubtful;
-use crate::reports::Reports;
 use crate::root::OverlappingRoots;
 use crate::roots::RootTable;
 use crate::snapshot::Sharing;
 use crate::storage::Trust;
 use crate::sync::Guard;
-use crate::unflushed::Unflushed;
 use crate::written_parts::WrittenParts;
+use dmover_local::attributes::AttributeRules;
+use dmover_local::capability::CapabilityCache;
+use dmover_local::content::ContentRules;
+use dmover_local::flush::Flusher;
+use dmover_local::layout::LayoutHook;
+use dmover_local::mounts::MountTable;
+use dmover_local::privilege::Privilege;
+use dmover_local::unflushed::Unflushed;
+use dmover_tree::Reports;
 
 /// The first wait for an entry that another host has created; each further wait is twice as long. The second value
 /// limits it.
@@ -366,8 +366,6 @@ impl Engine {
     pub(crate) fn content(&self) -> ContentRules<'_> {
         ContentRules {
             policy: &self.spec.policy,
-            limits: &self.limits,
-            control: &self.control,
             compares: self.spec.verb == Verb::Verify,
             reports: self,
         }

@@ -10,11 +10,13 @@ use dmover_plan::temporary::is_temporary;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, flags, path, set, stat};
 
-use crate::attributes::{Attributes, Object};
+use dmover_local::attributes::{Attributes, Object};
+use dmover_tree::{Limit, Permit};
+
 use crate::context::Engine;
-use crate::error::{EPERM, entry_error, is_locked_out};
 use crate::level::{Level, SourceDirectory, TargetDirectory};
 use crate::mover::Mover;
+use dmover_local::error::{EPERM, entry_error, is_locked_out};
 
 /// The place of a new directory.
 #[derive(Clone, Copy)]
@@ -81,7 +83,7 @@ impl Mover<'_> {
             return Ok(None);
         }
         let mode = if engine.privilege.privileged { source.mode & 0o700 } else { 0o700 };
-        engine.limits.create(&engine.control, self.lease);
+        self.permit().one_more(Limit::Creates);
         match directory::make_directory(parent, name, mode) {
             // Another mover of this job, working on the same list, was faster.
             Err(Errno::EXIST) => {

@@ -13,20 +13,15 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
 use crate::bounds::Bounds;
-use crate::capability::CapabilityCache;
 use crate::context::Engine;
 use crate::control::Control;
 use crate::coordinator_client::CoordinatorClient;
 use crate::destination_lock::DestinationLock;
-use crate::flush::Flusher;
 use crate::following::Following;
 use crate::hash_guesses::Guesses;
-use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
 use crate::made::Recorder;
-use crate::mounts::MountTable;
 use crate::pace::Allowance;
-use crate::privilege::Privilege;
 use crate::recheck::Doubtful;
 use crate::root::{OverlappingRoots, Root};
 use crate::roots::RootTable;
@@ -34,8 +29,13 @@ use crate::settable::unprivileged;
 use crate::snapshot::Sharing;
 use crate::storage::Trust;
 use crate::sync::Guard;
-use crate::unflushed::Unflushed;
 use crate::written_parts::WrittenParts;
+use dmover_local::capability::CapabilityCache;
+use dmover_local::flush::Flusher;
+use dmover_local::layout::LayoutHook;
+use dmover_local::mounts::MountTable;
+use dmover_local::privilege::Privilege;
+use dmover_local::unflushed::Unflushed;
 
 /// Facts about a run that all its movers must agree on, on any host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

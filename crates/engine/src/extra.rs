@@ -8,10 +8,10 @@ use dmover_sys::{Errno, OwnedFd, path, stat};
 use std::cell::OnceCell;
 use std::collections::HashSet;
 
-use crate::error::entry_error;
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::verify::{Finding, look_at};
+use dmover_local::error::entry_error;
 
 /// The most bytes for names of one directory; beyond that the source is asked about each name.
 const NAMES_BYTES_MAX: usize = 4 << 20;
@@ -159,7 +159,7 @@ impl Mover<'_> {
         while let Some(at) = directories.pop() {
             let shown = || level.own_target_path().join(&at);
             if self.engine.control.is_stopping() {
-                return self.engine.error(crate::error::cancelled(shown()));
+                return self.engine.error(dmover_local::error::cancelled(shown()));
             }
             let fail = |e| entry_error(Side::Destination, Operation::Open, shown(), e);
             let walked = path::open_directory_below(top, at.as_bytes())

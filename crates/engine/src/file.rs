@@ -14,18 +14,18 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use crate::apply::{Moved, Planned, Renaming};
-use crate::attributes::ACCESS_ACL;
-use crate::attributes::{Attributes, Object};
-use crate::capability::Facts;
-use crate::content::{Holes, RING_PIECE_MIN, Transfer};
 use crate::context::Engine;
-use crate::error::entry_error;
 use crate::later::Temporary;
 use crate::level::{Level, TargetDirectory};
 use crate::made::Tap;
 use crate::mover::Mover;
-use crate::permit::Permit;
-use crate::privilege::Privilege;
+use dmover_local::attributes::ACCESS_ACL;
+use dmover_local::attributes::{Attributes, Object};
+use dmover_local::capability::Facts;
+use dmover_local::content::{Holes, RING_PIECE_MIN, Transfer};
+use dmover_local::error::entry_error;
+use dmover_local::privilege::Privilege;
+use dmover_tree::{Limit, Permit};
 
 mod existing;
 mod leases;
@@ -180,7 +180,7 @@ impl Engine {
         record: &EntryRecord,
         permit: &dyn Permit,
     ) -> Result<Opened, EntryError> {
-        self.limits.open(&self.control, permit);
+        permit.one_more(Limit::Opens);
         station::at(Activity::SourceNames);
         let fail = |operation, e| {
             entry_error(Side::Source, operation, level.source_path(record.name.as_bytes()), e)
@@ -427,7 +427,7 @@ impl Mover<'_> {
         self.writes_to(target);
         let shown = || level.target_path(last);
         let mode = engine.birth_mode(target, &supply.metadata);
-        engine.limits.create(&engine.control, self.lease);
+        self.permit().one_more(Limit::Creates);
         let file = file::create_new(&target.fd, name, mode)
             .and_then(|fd| {
                 if name == last && target.hands_down_nothing(engine.privilege) {
@@ -459,7 +459,7 @@ impl Mover<'_> {
         }
         let supply = match opened {
             Some(opened) => engine.supply_opened(level, record, opened)?,
-            None => engine.supply(level, record, self.lease)?,
+            None => engine.supply(level, record, &self.permit())?,
         };
         let last = record.destination_name().as_bytes();
         let temporary = self.needs_temporary(decision).then(|| self.temporary_in(level));
@@ -519,7 +519,7 @@ impl Mover<'_> {
             facts: &file.target.facts,
             source_path: &source_path,
             target_path: &target_path,
-            permit: self.lease,
+            permit: &self.permit(),
             tap: tap.map(|tap| &tap.pieces),
         };
         if engine.content().share(transfer, size)? {
@@ -599,7 +599,7 @@ impl Mover<'_> {
         decision: Decision,
     ) -> Result<Moved, EntryError> {
         let engine = self.engine;
-        let mut supply = engine.supply(level, record, self.lease)?;
+        let mut supply = engine.supply(level, record, &self.permit())?;
         let last = record.destination_name().as_bytes();
         let shown = || level.target_path(last);
         let source_path = || level.source_path(record.name.as_bytes());
@@ -638,7 +638,7 @@ impl Mover<'_> {
             facts: &target.facts,
             source_path: &source_path,
             target_path: &shown,
-            permit: self.lease,
+            permit: &self.permit(),
             tap: None,
         };
         let size = supply.metadata.size;
@@ -705,7 +705,7 @@ impl Mover<'_> {
         let fd = if existing {
             self.open_existing(level, target, last, &supply.metadata)?.0
         } else {
-            engine.limits.create(&engine.control, self.lease);
+            self.permit().one_more(Limit::Creates);
             file::create_new(&target.fd, last, engine.attributes().closed_mode(&supply.metadata))
                 .map_err(|e| fail(Operation::Create, e))?
         };

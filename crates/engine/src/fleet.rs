@@ -16,14 +16,11 @@ use crate::answers::named;
 use crate::bounds::Bounds;
 use crate::context::Engine;
 use crate::control::Control;
-use crate::coordinator_client::CoordinatorClient;
+use crate::coordinator_client::{CoordinatorClient, CoordinatorNumbers};
 use crate::destination_lock::DestinationLock;
 use crate::engine_builder::{Parts, RunFacts};
-use crate::error::entry_error;
 use crate::job_identity::on_storage;
-use crate::layout::DefaultLayout;
 use crate::made::Recorder;
-use crate::mounts::{MountTable, UNSEEN, names_of};
 use crate::mover_pool::MoverPool;
 use crate::pace::Allowance;
 use crate::queue::{Dispatch, Gate, Queue};
@@ -31,6 +28,9 @@ use crate::recheck::Doubtful;
 use crate::root::{Resolved, Resolver, Root, RootSide};
 use crate::submounts::{Below, LOOK_EVERY};
 use crate::sync::{Guard, Trash};
+use dmover_local::error::entry_error;
+use dmover_local::layout::DefaultLayout;
+use dmover_local::mounts::{MountTable, UNSEEN, names_of};
 
 /// The two sides check a root one after the other, and another program may create it in between: how often to check
 /// again, and at what interval.
@@ -327,7 +327,8 @@ impl Joining {
             return Err(Fatal::refused(message, "start the mover with the same privileges"));
         }
         let base = offer.directory.to_path();
-        let mounts = MountTable::of_desk(Arc::clone(&place.desk), &offer.boot);
+        let numbers = Arc::new(CoordinatorNumbers(Arc::clone(&place.desk)));
+        let mounts = MountTable::of_coordinator(numbers, &offer.boot);
         let resolver = Resolver {
             spec: &spec,
             mounts: &mounts,

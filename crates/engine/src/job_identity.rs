@@ -7,9 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::job_list::JobList;
-use crate::overlaps::place;
 use crate::periodic_flush::may_lose;
 use crate::root::canonical_paths;
+use dmover_local::overlaps::place;
 
 /// File system types whose identity changes with each container or boot, whatever their content.
 const PASSING: [&str; 2] = ["overlay", "ecryptfs"];

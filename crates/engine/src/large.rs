@@ -12,10 +12,8 @@ use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, stat};
 use std::time::{Duration, Instant};
 
 use crate::apply::{Made, Moved, Planned};
-use crate::content::{Holes, Transfer};
 use crate::context::Engine;
 use crate::control::StopReason;
-use crate::error::{cancelled, entry_error};
 use crate::file::{Supply, Unfinished, cannot_share};
 use crate::level::{Level, TargetDirectory};
 use crate::made::Tap;
@@ -23,6 +21,8 @@ use crate::mover::{Mover, TELL_EVERY};
 use crate::queue::Class;
 use crate::sum::in_order;
 use crate::written_parts::{PART_TIME, Part};
+use dmover_local::content::{Holes, Transfer};
+use dmover_local::error::{cancelled, entry_error};
 
 mod partial;
 use partial::Continued;
@@ -103,7 +103,7 @@ impl Mover<'_> {
             self.hand_on_as_inherited();
             return Ok(());
         };
-        let supply = engine.supply(level, &planned.record, self.lease)?;
+        let supply = engine.supply(level, &planned.record, &self.permit())?;
         let last = file.destination_name.as_bytes();
         let begun = match self.continue_partial(level, target, file, &supply)? {
             Some(continued) => continued,
@@ -240,7 +240,7 @@ impl Mover<'_> {
             facts: &unfinished.target.facts,
             source_path: &source_path,
             target_path: &target_path,
-            permit: self.lease,
+            permit: &self.permit(),
             tap: tap.map(|tap| &tap.pieces),
         };
         let size = supply.metadata.size;
@@ -347,7 +347,7 @@ impl Mover<'_> {
             facts: &target.facts,
             source_path: &source_path,
             target_path: &target_path,
-            permit: self.lease,
+            permit: &self.permit(),
             tap: tap.as_ref().map(|tap| &tap.pieces),
         };
         let holes = engine.content().holes(&metadata);
@@ -476,7 +476,7 @@ impl Mover<'_> {
         large: &LargeFile,
     ) -> Result<(OwnedFd, Metadata), EntryError> {
         let record = self.look(level, &large.file.name)?;
-        let (fd, metadata) = self.engine.open_source_file(level, &record, self.lease)?;
+        let (fd, metadata) = self.engine.open_source_file(level, &record, &self.permit())?;
         if metadata.version() == large.version {
             return Ok((fd, metadata));
         }

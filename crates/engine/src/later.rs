@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::apply::{Moved, Planned, Renaming};
-use crate::error::{cancelled, entry_error};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use dmover_local::error::{cancelled, entry_error};
 
 /// The most files, bytes and directories (two descriptors each) that wait.
 const FILES_MAX: usize = 1024;

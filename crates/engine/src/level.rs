@@ -12,13 +12,13 @@ use dmover_sys::{AsFd, Errno, OwnedFd, flags, path, set, stat, xattr};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use crate::attributes::DEFAULT_ACL;
-use crate::capability::Facts;
 use crate::context::Engine;
-use crate::error::entry_error;
-use crate::mounts::UNSEEN;
-use crate::privilege::Privilege;
 use crate::root::Root;
+use dmover_local::attributes::DEFAULT_ACL;
+use dmover_local::capability::Facts;
+use dmover_local::error::entry_error;
+use dmover_local::mounts::UNSEEN;
+use dmover_local::privilege::Privilege;
 
 /// A source directory, open for reading.
 #[derive(Debug)]

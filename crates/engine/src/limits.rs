@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::control::Control;
-use crate::permit::Permit;
+use crate::queue::Lease;
 
 /// Rate limits of one job.
 #[derive(Debug)]
@@ -47,30 +47,30 @@ impl RateLimits {
     }
 
     /// Waits until `amount` bytes may be copied.
-    pub fn bytes(&self, amount: u64, control: &Control, permit: &dyn Permit) {
+    pub fn bytes(&self, amount: u64, control: &Control, lease: &Lease) {
         let shares = u64::from(self.shares.load(Ordering::Relaxed));
-        self.wait(self.bytes.as_ref(), amount * shares, (control, permit));
-        self.wait(self.own.as_ref(), amount, (control, permit));
+        self.wait(self.bytes.as_ref(), amount * shares, (control, lease));
+        self.wait(self.own.as_ref(), amount, (control, lease));
     }
 
     /// Waits until one more entry may be processed.
-    pub fn operation(&self, control: &Control, permit: &dyn Permit) {
-        self.one(self.operations.as_ref(), control, permit);
+    pub fn operation(&self, control: &Control, lease: &Lease) {
+        self.one(self.operations.as_ref(), control, lease);
     }
 
     /// Waits until one more source file may be opened.
-    pub fn open(&self, control: &Control, permit: &dyn Permit) {
-        self.one(self.opens.as_ref(), control, permit);
+    pub fn open(&self, control: &Control, lease: &Lease) {
+        self.one(self.opens.as_ref(), control, lease);
     }
 
     /// Waits until one more entry may be created at the destination.
-    pub fn create(&self, control: &Control, permit: &dyn Permit) {
-        self.one(self.creates.as_ref(), control, permit);
+    pub fn create(&self, control: &Control, lease: &Lease) {
+        self.one(self.creates.as_ref(), control, lease);
     }
 
-    fn one(&self, bucket: Option<&Mutex<TokenBucket>>, control: &Control, permit: &dyn Permit) {
+    fn one(&self, bucket: Option<&Mutex<TokenBucket>>, control: &Control, lease: &Lease) {
         let shares = u64::from(self.shares.load(Ordering::Relaxed));
-        self.wait(bucket, shares, (control, permit));
+        self.wait(bucket, shares, (control, lease));
     }
 
     /// Whether bytes are limited.
@@ -90,7 +90,7 @@ impl RateLimits {
         &self,
         bucket: Option<&Mutex<TokenBucket>>,
         amount: u64,
-        (control, permit): (&Control, &dyn Permit),
+        (control, lease): (&Control, &Lease),
     ) {
         let Some(bucket) = bucket else { return };
         let wait_ns = {
@@ -109,7 +109,7 @@ impl RateLimits {
                 break;
             }
             std::thread::sleep(left.min(Duration::from_millis(50)));
-            permit.extend();
+            lease.extend();
         }
         station::at(before);
     }
@@ -118,7 +118,6 @@ impl RateLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::Lease;
     use dmover_model::{Budget, Task, TaskId, TaskKind};
 
     #[test]

@@ -14,10 +14,10 @@ use dmover_plan::{chunk, itemize};
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, flags, path, stat};
 
-use crate::attributes::{Attributes, Object};
-use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use dmover_local::attributes::{Attributes, Object};
+use dmover_local::error::entry_error;
 
 /// A name that is in place with the content of the group.
 struct Carrier {
@@ -96,7 +96,7 @@ impl Mover<'_> {
         for file in std::iter::once(&group.first).chain(&group.rest) {
             let (at, last) = (&file.directory, file.destination_name.as_bytes());
             let path = self.engine.destination_path(at.root, &at.path, last);
-            self.engine.error(crate::error::cancelled(path));
+            self.engine.error(dmover_local::error::cancelled(path));
         }
     }
 

@@ -5,10 +5,10 @@ use dmover_model::{
 };
 use std::sync::Arc;
 
-use crate::error::entry_error;
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::root::Root;
+use dmover_local::error::entry_error;
 
 const ENOTDIR: i32 = 20;
 const ELOOP: i32 = 40;
@@ -125,7 +125,7 @@ impl Mover<'_> {
     pub(crate) fn run_pairs(&mut self, pairs: &[(PathBytes, PathBytes, Option<RangeCopy>)]) {
         for (source, destination, range) in pairs {
             if self.engine.control.is_stopping() {
-                self.engine.error(crate::error::cancelled(destination.clone()));
+                self.engine.error(dmover_local::error::cancelled(destination.clone()));
                 continue;
             }
             match self.engine.resolve_pair(source, destination, range.clone()) {

@@ -10,16 +10,17 @@ use dmover_plan::history::is_racy;
 use dmover_plan::itemize;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::{Errno, directory, file, path, stat};
+use dmover_tree::{Limit, Permit};
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 
 use crate::apply::Planned;
 use crate::context::Engine;
-use crate::error::entry_error;
 use crate::file::Opened;
 use crate::level::{Level, TargetDirectory, file_ref};
 use crate::mover::Mover;
 use crate::trash_mark::is_mark_there;
+use dmover_local::error::entry_error;
 
 /// How many linked names are reported at once.
 const LINKS_MAX: usize = 256;
@@ -119,7 +120,7 @@ impl Mover<'_> {
         if is_temporary(name.as_bytes()) || engine.control.is_stopping() {
             return Some(name);
         }
-        self.engine.limits.open(&self.engine.control, self.lease);
+        self.permit().one_more(Limit::Opens);
         station::at(Activity::SourceNames);
         let opened = path::open_file_at(&level.source.fd, name.as_bytes(), false);
         let found = opened.and_then(|fd| stat::stat_fd(&fd).map(|found| (fd, found)));

@@ -263,7 +263,7 @@ impl Mover<'_> {
         let Some(shape) = engine.copy_shape(record.metadata.size) else {
             return Ok(Moved::default());
         };
-        let (fd, metadata) = engine.open_source_file(level, record, self.lease)?;
+        let (fd, metadata) = engine.open_source_file(level, record, &self.permit())?;
         if metadata.version() != record.metadata.version() {
             let (side, class) = (Side::Source, ErrorClass::Changed);
             let words = "the file changed after it was compared";

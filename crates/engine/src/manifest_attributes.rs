@@ -10,10 +10,10 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{BorrowedFd, OwnedFd, path, stat};
 use serde_bytes::ByteBuf;
 
-use crate::attributes::{Attributes, is_acl, is_never_copied};
 use crate::context::Engine;
-use crate::error::entry_error;
 use crate::level::Level;
+use dmover_local::attributes::{Attributes, is_acl, is_never_copied};
+use dmover_local::error::entry_error;
 
 /// An attribute's name and value.
 type Named = (Vec<u8>, Vec<u8>);

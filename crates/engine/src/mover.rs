@@ -12,15 +12,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backup::BackupNumbers;
-use crate::content::Tools;
 use crate::context::Engine;
 use crate::control::StopReason;
-use crate::error::entry_error;
 use crate::later::Later;
 use crate::level::{Level, TargetDirectory};
 use crate::mover_report::{MoverReport, ReportItem};
+use crate::permit::MoverPermit;
 use crate::queue::{Class, Lease, Queue};
 use crate::verify::{Pair, Unrepaired};
+use dmover_local::content::Tools;
+use dmover_local::error::entry_error;
 
 /// The most reports in one message to a remote coordinator.
 const TOLD_MAX: usize = 512;
@@ -100,6 +101,14 @@ pub(crate) struct Mover<'a> {
     temporaries: Cell<u32>,
     /// The time of the last report.
     told: Cell<Instant>,
+}
+
+impl<'a> Mover<'a> {
+    /// The permission of this task for the ends.
+    pub fn permit(&self) -> MoverPermit<'a> {
+        let engine = self.engine;
+        MoverPermit { control: &engine.control, limits: &engine.limits, lease: self.lease }
+    }
 }
 
 impl Mover<'_> {

@@ -9,12 +9,12 @@ use dmover_sys::xattr::{self, Held};
 use dmover_sys::{AsFd, Errno, OwnedFd, path, set, stat};
 use std::sync::Arc;
 
-use crate::attributes::ACCESS_ACL;
 use crate::context::Engine;
-use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::root::Root;
+use dmover_local::attributes::ACCESS_ACL;
+use dmover_local::error::entry_error;
 
 /// The place of an entry that is about to move, and its metadata.
 type Moving<'a> = ((&'a TargetDirectory, &'a [u8]), &'a Metadata);

@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use crate::context::Engine;
 use crate::control::Control;
-use crate::error::entry_error;
-use crate::flush::Flusher;
 use crate::job_list::JobList;
 use crate::storage::Trust;
+use dmover_local::error::entry_error;
+use dmover_local::flush::Flusher;
 
 mod flushes;
 

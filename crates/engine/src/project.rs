@@ -3,10 +3,10 @@ use dmover_model::{Attribute, EntryError, EntryKind, Identity, Operation, Side, 
 use dmover_sys::flags::{self, Project};
 use dmover_sys::{Errno, OwnedFd, path};
 
-use crate::attributes::Attributes;
 use crate::context::Engine;
-use crate::error::entry_error;
 use crate::level::Level;
+use dmover_local::attributes::Attributes;
+use dmover_local::error::entry_error;
 
 const NONE: Project = Project { id: 0, inherit: false };
 

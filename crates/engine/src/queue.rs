@@ -13,7 +13,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::mover_report::MoverReport;
-use crate::permit::Permit;
 
 /// A task that a mover has leased.
 #[derive(Debug, Clone)]
@@ -145,16 +144,6 @@ impl Lease {
     /// Whether more movers run than should, so that this one must end its task early.
     pub fn is_wanted_back(&self) -> bool {
         self.hold.wanted_back.load(Ordering::Relaxed)
-    }
-}
-
-impl Permit for Lease {
-    fn holds(&self) -> bool {
-        self.holds()
-    }
-
-    fn extend(&self) {
-        self.extend();
     }
 }
 

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::bounds::Bounds;
-use crate::mounts::MountTable;
-use crate::overlaps::{self, Overlap};
-use crate::patient_open::past_leases;
+use dmover_local::mounts::MountTable;
+use dmover_local::overlaps::{self, Overlap};
+use dmover_local::patient_open::past_leases;
 
 /// One end of a root: an open directory and a name in it, or the directory itself.
 #[derive(Debug)]

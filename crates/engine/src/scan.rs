@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::directory::Place;
-use crate::error::entry_error;
 use crate::extra::SeenNames;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::mover_report::ReportItem;
 use crate::queue::Class;
 use crate::root::{Root, RootSide};
+use dmover_local::error::entry_error;
 
 /// How many entries are planned before they are applied: enough to amortise the overhead, and few in memory.
 const BATCH: usize = 128;

@@ -5,9 +5,9 @@ use dmover_observe::Counter;
 use dmover_plan::settable::Unprivileged;
 use dmover_sys::flags::{self, Flags};
 
-use crate::attributes::is_of_users;
 use crate::context::Engine;
-use crate::privilege::Privilege;
+use dmover_local::attributes::is_of_users;
+use dmover_local::privilege::Privilege;
 
 /// This process, if it has no privilege.
 pub(crate) fn unprivileged(privilege: Privilege) -> Option<Unprivileged> {

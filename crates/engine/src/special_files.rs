@@ -5,13 +5,14 @@ use dmover_plan::decide::Decision;
 use dmover_sys::directory::{self, NodeType};
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, OwnedFd, path, stat};
+use dmover_tree::{Limit, Permit};
 
 use crate::apply::{Moved, Renaming};
-use crate::attributes::{Attributes, Object};
 use crate::context::Engine;
-use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use dmover_local::attributes::{Attributes, Object};
+use dmover_local::error::entry_error;
 
 impl Engine {
     /// Opens a source entry with O_PATH and reads its extended attributes.
@@ -80,7 +81,7 @@ impl Mover<'_> {
             EntryKind::BlockDevice => Some(NodeType::BlockDevice),
             _ => None,
         };
-        self.engine.limits.create(&self.engine.control, self.lease);
+        self.permit().one_more(Limit::Creates);
         let result = match node {
             Some(node) => {
                 let mode = self.engine.attributes().closed_mode(&record.metadata);
@@ -160,7 +161,7 @@ fn is_alike(now: &Metadata, wanted: &Metadata) -> bool {
 
 impl Engine {
     fn prepare_pinned(&self, object: Object<'_>) -> Result<(), EntryError> {
-        use crate::attributes::ACCESS_ACL;
+        use dmover_local::attributes::ACCESS_ACL;
         dmover_sys::xattr::remove(object.fd, object.held, ACCESS_ACL)
             .map_err(|e| entry_error(Side::Destination, Operation::SetXattr, (object.path)(), e))
     }

@@ -15,16 +15,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::apply::Moved;
-use crate::capability::Facts;
-use crate::content::Reading;
-use crate::content::Run;
 use crate::context::Engine;
-use crate::error::entry_error;
 use crate::file::Opened;
 use crate::level::Level;
 use crate::mover::Mover;
-use crate::permit::Permit;
 use crate::queue::Class;
+use dmover_local::capability::Facts;
+use dmover_local::content::Reading;
+use dmover_local::content::Run;
+use dmover_local::error::entry_error;
+use dmover_tree::Permit;
 
 mod guess;
 
@@ -195,7 +195,7 @@ impl Mover<'_> {
         }
         let opened = match opened {
             Some(opened) => opened,
-            None => self.engine.open_content(level, record, self.lease)?,
+            None => self.engine.open_content(level, record, &self.permit())?,
         };
         let metadata = self.engine.settled(level, record, &opened.fd, opened.found)?;
         let facts = Arc::clone(&level.source.facts);
@@ -213,7 +213,7 @@ impl Mover<'_> {
         round: u32,
     ) -> Result<(), EntryError> {
         let record = self.look(level, &file.name)?;
-        let (fd, metadata) = self.engine.open_source_file(level, &record, self.lease)?;
+        let (fd, metadata) = self.engine.open_source_file(level, &record, &self.permit())?;
         let (facts, is_stream) = (Arc::clone(&level.source.facts), metadata.size == 0);
         let content = Content { fd, metadata, facts, is_stream, stored: false };
         let item = SumItem { round, ..plain_item(Subject::Entry(file.clone())) };
@@ -397,7 +397,8 @@ impl Mover<'_> {
         let mut all = shapes.map(|shape| Pieces::new(shape, range.start));
         let wanted = ByteRange { start: start + range.start, end: start + range.end };
         let direct = engine.way_to_read(content, wanted, shown)?;
-        let reading = engine.reading(content, direct, shown, self.lease);
+        let permit = self.permit();
+        let reading = engine.reading(content, direct, shown, &permit);
         let block =
             if direct { self.tools.buffer.len() } else { self.tools.buffer.len().min(BLOCK) };
         let buffer = &mut self.tools.buffer[..block];
@@ -440,7 +441,7 @@ impl Mover<'_> {
             for (stream, _) in &mut streams {
                 stream.update(bytes);
             }
-            engine.content().account_read(self.lease, read as u64);
+            engine.content().account_read(&self.permit(), read as u64);
             at += read as u64;
         }
         // No other process may have read from it meanwhile.
@@ -452,7 +453,7 @@ impl Mover<'_> {
     }
 
     fn check_hashing(&self, shown: Shown<'_>) -> Result<(), EntryError> {
-        self.engine.content().check_held(self.lease, (Side::Source, Operation::Read), shown)
+        self.engine.content().check_held(&self.permit(), (Side::Source, Operation::Read), shown)
     }
 
     /// Hashes a part of a file. The last task of the file handles a failure.

@@ -1,9 +1,7 @@
 //! A mover process: it finds jobs, joins those that it can work for, and cleans up when it leaves.
 use async_nats::jetstream::kv;
 use dmover_engine::queue::Class;
-use dmover_engine::{
-    Bounds, Control as Switch, JobOffer, Joined, Joining, MoverPlace, StopReason, mounts_here,
-};
+use dmover_engine::{Bounds, Control as Switch, JobOffer, Joined, Joining, MoverPlace, StopReason};
 use dmover_model::Fatal;
 use dmover_observe::{Board, Counters, SessionView, overhear};
 use dmover_plan::stragglers::Done;
@@ -133,7 +131,7 @@ impl Mover {
             cores: dmover_sys::process::available_processors() as u32,
             memory_bytes: options.memory_bytes,
             labels: options.labels.clone(),
-            mounts: mounts_here(),
+            mounts: dmover_local::mounts::mounts_here(),
         };
         let (leaving, sessions, trust) = (Arc::default(), Sessions::default(), Arc::new(trust));
         Ok(Self { link, options, trust, info, leaving, sessions })

@@ -13,9 +13,23 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dmover-observe", &["dmover-model"]),
     ("dmover-digest", &["dmover-model"]),
     ("dmover-journal", &["dmover-sys", "dmover-plan", "dmover-observe", "dmover-model"]),
+    ("dmover-tree", &["dmover-observe", "dmover-model"]),
+    (
+        "dmover-local",
+        &[
+            "dmover-tree",
+            "dmover-sys",
+            "dmover-plan",
+            "dmover-digest",
+            "dmover-observe",
+            "dmover-model",
+        ],
+    ),
     (
         "dmover-engine",
         &[
+            "dmover-local",
+            "dmover-tree",
             "dmover-journal",
             "dmover-sys",
             "dmover-plan",
@@ -26,7 +40,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "dmover-queue",
-        &["dmover-engine", "dmover-plan", "dmover-sys", "dmover-observe", "dmover-model"],
+        &[
+            "dmover-engine",
+            "dmover-local",
+            "dmover-plan",
+            "dmover-sys",
+            "dmover-observe",
+            "dmover-model",
+        ],
     ),
     ("dmover-server", &["dmover-observe", "dmover-model"]),
     (
@@ -49,6 +70,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-queue",
             "dmover-server",
             "dmover-job",
+            "dmover-local",
             "dmover-journal",
             "dmover-plan",
             "dmover-digest",

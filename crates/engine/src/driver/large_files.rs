@@ -6,7 +6,7 @@ use dmover_observe::Counter;
 use super::{Job, JobList, Outliving, Run};
 use crate::context::Engine;
 use crate::control::StopReason;
-use crate::mounts::names_of;
+use dmover_local::mounts::names_of;
 
 /// After this many starts without progress, the job reports it.
 const STARTS_IN_VAIN: u32 = 3;

@@ -16,11 +16,11 @@ use std::collections::BTreeSet;
 use super::{Job, JobList};
 use crate::context::Engine;
 use crate::control::StopReason;
-use crate::mounts::MountTable;
 use crate::recheck::Doubtful;
 use crate::report::{JobReport, JobState};
 use crate::root::Root;
 use crate::sync::is_empty;
+use dmover_local::mounts::MountTable;
 
 /// An open journal, and the changes for the next commit.
 #[derive(Debug)]

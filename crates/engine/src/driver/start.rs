@@ -13,14 +13,14 @@ use std::time::SystemTime;
 
 use super::record::{Recording, other_source};
 use super::{Job, JobList};
-use crate::capability::probe;
 use crate::context::Engine;
 use crate::list::root_ref;
-use crate::mounts::MountTable;
 use crate::report::JobReport;
 use crate::root::{Resolved, Root};
 use crate::snapshot::Sharing;
 use crate::sync::{Asks, Guard, Trash, doubt, refuse_unmeant};
+use dmover_local::capability::probe;
+use dmover_local::mounts::MountTable;
 
 pub(super) fn header(job: &Job, id: &JobId, resolved: &Resolved) -> Header {
     let mut base = job.spec.destination.to_path();

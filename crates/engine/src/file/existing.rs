@@ -5,11 +5,11 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{Errno, OwnedFd, file, path, set, stat, xattr};
 
 use super::{Supply, Unfinished};
-use crate::attributes::ACCESS_ACL;
-use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use crate::patient_open::past_leases;
+use dmover_local::attributes::ACCESS_ACL;
+use dmover_local::error::entry_error;
+use dmover_local::patient_open::past_leases;
 
 impl Mover<'_> {
     /// Closes an existing file: users whom the old mode and ACL admit must not read the new content, and attributes

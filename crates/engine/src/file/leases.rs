@@ -2,7 +2,7 @@
 use dmover_sys::{AsFd, Errno, OwnedFd, path};
 
 use crate::context::Engine;
-use crate::patient_open::past_leases;
+use dmover_local::patient_open::past_leases;
 
 impl Engine {
     /// Opens a file for reading, and waits for leases on it unless the job is stopped.

@@ -9,10 +9,10 @@ use dmover_sys::{cache, copy, file, path, set};
 
 use super::{Supply, Unfinished};
 use crate::apply::{Moved, Planned};
-use crate::content::Transfer;
-use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use dmover_local::content::Transfer;
+use dmover_local::error::entry_error;
 
 /// A modification time that marks an incomplete file: older than that of its source, so that `--update` copies it as
 /// well. If the source has the oldest time that fits into 32 bits, it is another time.

@@ -10,10 +10,10 @@ use dmover_sys::stat::{FileType, Stat};
 use dmover_sys::{OwnedFd, cache, directory, file, path, set, stat};
 
 use crate::context::Engine;
-use crate::error::entry_error;
 use crate::file::{Supply, Unfinished};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use dmover_local::error::entry_error;
 
 /// The temporary file of an earlier run, or a file that shares its blocks.
 pub(super) struct Continued<'t> {

@@ -18,10 +18,10 @@ use std::sync::Mutex;
 use super::{OWN, UNFINISHED, file_of};
 use crate::apply::{Moved, Planned};
 use crate::context::Engine;
-use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::verify::changed;
+use dmover_local::error::entry_error;
 
 /// The entry of the base with the name of a new file.
 #[derive(Debug, Clone)]
@@ -265,7 +265,7 @@ impl Mover<'_> {
         let fail = |e| entry_error(Side::Destination, Operation::Open, level.own_target_path(), e);
         let over = level.over(base).map_err(fail)?;
         if based.decision == Decision::Compare {
-            let pair = engine.open_pair(&over, record, &based.metadata, self.lease)?;
+            let pair = engine.open_pair(&over, record, &based.metadata, &self.permit())?;
             let source = &pair.source;
             engine.note_writers(level, &record.name, (&source.metadata, &source.fd));
             let all = ByteRange { start: 0, end: pair.source.metadata.size };
@@ -278,7 +278,7 @@ impl Mover<'_> {
         if share == Share::Reflink {
             return Ok(true); // it gets attributes of its own
         }
-        let (source, _) = engine.open_source_file(level, record, self.lease)?;
+        let (source, _) = engine.open_source_file(level, record, &self.permit())?;
         let name = record.destination_name().as_bytes();
         let Ok(other) = path::open_file_at(&base.fd, name, false) else { return Ok(false) };
         let shown = || level.source_path(record.name.as_bytes());
@@ -340,7 +340,7 @@ impl Mover<'_> {
         if !found.is_ok_and(|found| found.same_version(&based.metadata)) {
             return Ok(false);
         }
-        let supply = engine.supply(level, record, self.lease)?;
+        let supply = engine.supply(level, record, &self.permit())?;
         if !supply.metadata.same_version(&record.metadata) {
             return Err(changed(Side::Source, level.source_path(record.name.as_bytes())));
         }

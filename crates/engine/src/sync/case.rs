@@ -4,11 +4,11 @@ use dmover_observe::Counter;
 use dmover_sys::directory::{self, DirectoryReader};
 use dmover_sys::{Errno, path, stat};
 
-use crate::error::entry_error;
 use crate::extra::fold;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::verify::look_at;
+use dmover_local::error::entry_error;
 
 impl Mover<'_> {
     /// Renames a destination entry to the case of the source, unless the source has an entry with the other case as

@@ -7,10 +7,10 @@ use dmover_observe::{Activity, station};
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::stat;
 
-use crate::error::{cancelled, entry_error};
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::verify::look_at;
+use dmover_local::error::{cancelled, entry_error};
 
 /// How far a path leads.
 enum Way {

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use super::trash::{is_trash, is_trash_of_both};
 use crate::apply::Planned;
 use crate::context::Engine;
-use crate::error::{cancelled, entry_error};
 use crate::extra::{ExtraEntry, SeenNames};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
@@ -25,6 +24,7 @@ use crate::mover_report::ReportItem;
 use crate::queue::Class;
 use crate::root::Root;
 use crate::verify::look_at;
+use dmover_local::error::{cancelled, entry_error};
 
 const LINKED: &str = "directories replaced some hard links of a file";
 /// How many names are reported or deleted at once.

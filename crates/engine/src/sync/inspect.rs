@@ -9,13 +9,13 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, OwnedFd, cache, file, flags, path, stat};
 
 use crate::apply::{Moved, Planned};
-use crate::attributes::{Attributes, Object};
 use crate::context::Engine;
-use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::mover_report::ReportItem;
 use crate::verify::changed;
+use dmover_local::attributes::{Attributes, Object};
+use dmover_local::error::entry_error;
 
 impl Engine {
     /// Whether the source may have changed after the destination was last written.
@@ -171,7 +171,7 @@ impl Mover<'_> {
         planned: &Planned,
     ) -> Result<Option<Moved>, EntryError> {
         let Some(found) = &planned.existing else { return Ok(None) };
-        let pair = self.engine.open_pair(level, &planned.record, found, self.lease)?;
+        let pair = self.engine.open_pair(level, &planned.record, found, &self.permit())?;
         let source = &pair.source;
         // Before it is read: what begins to write later moves its times.
         let written = self.engine.is_written_to(level, (&source.metadata, &source.fd));
@@ -290,7 +290,7 @@ impl Mover<'_> {
         let at_target =
             |e| entry_error(Side::Destination, Operation::Open, level.target_path(last), e);
         if record.metadata.kind == EntryKind::File {
-            let (source, _) = engine.open_source_file(level, record, self.lease)?;
+            let (source, _) = engine.open_source_file(level, record, &self.permit())?;
             let destination = engine.open_to_read(&target.fd, last, false).map_err(at_target)?;
             return Ok(Sides { source, destination, held: Held::Open });
         }

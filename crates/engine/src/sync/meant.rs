@@ -9,9 +9,9 @@ use dmover_sys::{Errno, OwnedFd, path, stat};
 use std::os::unix::ffi::OsStrExt;
 
 use super::trash::is_trash;
-use crate::mounts::MountTable;
 use crate::root::Root;
 use crate::verify::look_at;
+use dmover_local::mounts::MountTable;
 
 /// This many entries may be deleted without a question, whatever their share.
 pub(super) const FEW: u64 = 100;

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use super::revisit::object_of;
 use crate::context::Engine;
 use crate::directory::Place;
-use crate::error::entry_error;
 use crate::level::TargetDirectory;
 use crate::mover::Mover;
 use crate::root::Root;
+use dmover_local::error::entry_error;
 
 impl Mover<'_> {
     /// Performs renames in the given order.

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::context::Engine;
-use crate::error::entry_error;
 use crate::extra::SeenNames;
 use crate::level::{Level, SourceDirectory};
 use crate::mover::Mover;
 use crate::root::Root;
+use dmover_local::error::entry_error;
 
 /// How many names are reported or recorded at once.
 const NAMES_MAX: usize = 4096;

@@ -12,12 +12,12 @@ use dmover_sys::{path, stat};
 use std::sync::Arc;
 
 use crate::context::Engine;
-use crate::error::{at_destination, entry_error};
 use crate::file::has_settled;
 use crate::level::Level;
 use crate::mover::Mover;
-use crate::permit::Permit;
 use crate::sum::{Content, Part, differing};
+use dmover_local::error::{at_destination, entry_error};
+use dmover_tree::Permit;
 
 /// Both sides of a file, open.
 pub(crate) struct Pair {
@@ -192,10 +192,10 @@ impl Mover<'_> {
         let Pair { source, destination } = pair;
         let one = engine.way_to_read(source, range, &source_shown)?;
         let other = engine.way_to_read(destination, range, &shown)?;
-        let lease = self.lease;
+        let permit = self.permit();
         let readings = [
-            engine.reading(source, one, &source_shown, lease),
-            engine.reading(destination, other, &shown, lease),
+            engine.reading(source, one, &source_shown, &permit),
+            engine.reading(destination, other, &shown, &permit),
         ];
         let ranges = engine.content().compare_bytes(readings, range, &mut self.tools.buffer)?;
         engine.check_unchanged(&source.facts, &source.fd, &source.metadata, &source_shown)?;
@@ -304,7 +304,7 @@ impl Mover<'_> {
         if record.metadata.version() != version {
             return Err(changed(Side::Source, level.source_path(record.name.as_bytes())));
         }
-        let pair = engine.open_pair(&level, &record, &found, self.lease)?;
+        let pair = engine.open_pair(&level, &record, &found, &self.permit())?;
         self.compare_range(&level, &record, &pair, task.range)
     }
 }

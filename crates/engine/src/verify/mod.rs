@@ -16,11 +16,11 @@ use dmover_sys::{AsFd, BorrowedFd, Errno, directory, path, stat};
 
 use crate::apply::{Moved, Planned};
 use crate::context::Engine;
-use crate::error::{at_destination, entry_error};
 use crate::level::{Level, file_ref};
 use crate::manifest_attributes::{Whose, flags_differ, plain_xattrs};
 use crate::mover::Mover;
 use crate::sum::Content;
+use dmover_local::error::{at_destination, entry_error};
 
 mod content;
 mod records;
@@ -309,7 +309,7 @@ impl Mover<'_> {
             if record.metadata.kind == EntryKind::File {
                 let pair = match self.pair.take() {
                     Some(pair) => pair,
-                    None => engine.open_pair(level, record, found, self.lease)?,
+                    None => engine.open_pair(level, record, found, &self.permit())?,
                 };
                 if engine.reads_content(level.path.join(record.name.as_bytes()).as_bytes()) {
                     let common = pair.common();
@@ -380,7 +380,7 @@ impl Mover<'_> {
         let more = match now.record.metadata.kind {
             _ if !engine.compares_closely() || !kinds.is_empty() => Differing::default(),
             EntryKind::File => {
-                let pair = engine.open_pair(level, &now.record, found, self.lease)?;
+                let pair = engine.open_pair(level, &now.record, found, &self.permit())?;
                 engine.pair_attributes(level, &now.record, &pair)?
             }
             _ => engine.pinned_differences(level, &now.record)?,
@@ -618,7 +618,7 @@ impl Mover<'_> {
         let expected = engine.wanted_sight(&record.metadata, None);
         let sight = Sight::of(found, None);
         let kinds = differences(expected, sight, engine.scope(&level, found));
-        let pair = engine.open_pair(&level, record, found, self.lease)?;
+        let pair = engine.open_pair(&level, record, found, &self.permit())?;
         let kinds = kinds.and(engine.pair_attributes(&level, record, &pair)?);
         let ranges = engine.with_unflushed(found.identity, Some(ranges));
         let finding = Finding::new(kinds, ranges, (expected, sight));

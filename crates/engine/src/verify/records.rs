@@ -14,16 +14,16 @@ use std::sync::Arc;
 
 use super::content::{changed, pieces_of, whole_pieces};
 use super::{Finding, Unrepaired, look_at};
-use crate::capability::Facts;
 use crate::context::Engine;
-use crate::error::{at_destination, entry_error};
 use crate::level::Level;
 use crate::manifest_attributes::Whose;
 use crate::mover::Mover;
 use crate::mover_report::ReportItem;
-use crate::permit::Permit;
 use crate::queue::Class;
 use crate::sum;
+use dmover_local::capability::Facts;
+use dmover_local::error::{at_destination, entry_error};
+use dmover_tree::Permit;
 
 /// The tree that is compared with a manifest; nothing is written to it.
 pub(super) const CHECKED: RootId = RootId(0);
@@ -176,7 +176,7 @@ impl Mover<'_> {
             engine.count(Counter::FilesWithoutDigest);
             return Ok(Content::Unread);
         };
-        let content = engine.open_checked_file(level, name, found, self.lease)?;
+        let content = engine.open_checked_file(level, name, found, &self.permit())?;
         let shape = &recorded.shape;
         let shown = || level.source_path(name.as_bytes());
         engine.forget_unproven(&content, record.body.mtime, &shown)?;
@@ -231,7 +231,7 @@ impl Mover<'_> {
         if found.version() != task.destination {
             return Err(changed(Side::Destination, shown()));
         }
-        let content = engine.open_checked_file(&level, name, &found, self.lease)?;
+        let content = engine.open_checked_file(&level, name, &found, &self.permit())?;
         let ranges = self.compare_pieces(&content, shape, task.range, expected, &shown);
         let ranges = ranges.map_err(at_destination)?;
         engine.check_checked(&content, &shown)?;

@@ -16,12 +16,12 @@ use std::sync::Arc;
 use super::Finding;
 use super::content::{Pair, changed};
 use crate::apply::Planned;
-use crate::content::{Holes, Transfer};
-use crate::error::{EPERM, at_destination, entry_error};
 use crate::file::{Supply, Unfinished};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::sum;
+use dmover_local::content::{Holes, Transfer};
+use dmover_local::error::{EPERM, at_destination, entry_error};
 
 impl Mover<'_> {
     /// Copies differences again.
@@ -57,7 +57,7 @@ impl Mover<'_> {
         let content = now.as_ref().and_then(|now| Some((now, now.existing.as_ref()?)));
         let shown = || level.target_path(last);
         let Some((now, found)) = content else { return Err(reads_otherwise(shown())) };
-        let pair = self.engine.open_pair(level, &now.record, found, self.lease)?;
+        let pair = self.engine.open_pair(level, &now.record, found, &self.permit())?;
         let all = [ByteRange { start: 0, end: recorded.shape.length() }];
         let destination = sum::Content { stored: true, ..pair.destination };
         let differs = self.differ_from_record(&destination, recorded, &all, &shown);
@@ -83,7 +83,7 @@ impl Mover<'_> {
     ) -> Result<(), EntryError> {
         let engine = self.engine;
         let record = &planned.record;
-        let mut supply = engine.supply(level, record, self.lease)?;
+        let mut supply = engine.supply(level, record, &self.permit())?;
         engine.settle_project(level, EntryKind::File, &mut supply.attributes, false)?;
         let Some(found) = &planned.existing else { return Ok(()) };
         // The known differences are between these versions only.
@@ -236,7 +236,7 @@ impl Mover<'_> {
             facts: &file.target.facts,
             source_path: &source_path,
             target_path: &target_path,
-            permit: self.lease,
+            permit: &self.permit(),
             tap: None,
         };
         file::set_size(file.fd(), supply.metadata.size)

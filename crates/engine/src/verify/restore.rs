@@ -12,13 +12,13 @@ use std::sync::Arc;
 use super::content::changed;
 use super::records::{Linked, recorded_sight};
 use super::{Finding, look_at};
-use crate::capability::Facts;
 use crate::context::Engine;
-use crate::error::entry_error;
 use crate::level::Level;
 use crate::manifest_attributes::Whose;
 use crate::mover::Mover;
 use crate::sum;
+use dmover_local::capability::Facts;
+use dmover_local::error::entry_error;
 
 /// The tree from which repairs are copied.
 const REPAIRED: RootId = RootId(1);
@@ -84,7 +84,7 @@ impl Mover<'_> {
         if entry.metadata.kind != EntryKind::File || (!whole && finding.ranges.is_empty()) {
             return Ok(());
         }
-        let (fd, metadata) = engine.open_source_file(level, entry, self.lease)?;
+        let (fd, metadata) = engine.open_source_file(level, entry, &self.permit())?;
         let shown = || level.source_path(entry.name.as_bytes());
         if metadata.version() != entry.metadata.version() {
             return Err(changed(Side::Source, shown()));
@@ -138,10 +138,18 @@ impl Mover<'_> {
             return Ok(true);
         }
         let shown = || linked.level.source_path(linked.name.as_bytes());
-        let one =
-            engine.open_checked_file(&anchor.level, &anchor.name, &anchor.metadata, self.lease)?;
-        let other =
-            engine.open_checked_file(&linked.level, &linked.name, &linked.metadata, self.lease)?;
+        let one = engine.open_checked_file(
+            &anchor.level,
+            &anchor.name,
+            &anchor.metadata,
+            &self.permit(),
+        )?;
+        let other = engine.open_checked_file(
+            &linked.level,
+            &linked.name,
+            &linked.metadata,
+            &self.permit(),
+        )?;
         let of = |content: &sum::Content| {
             engine
                 .attributes()
@@ -154,10 +162,10 @@ impl Mover<'_> {
         let range = ByteRange { start: 0, end: one.metadata.size };
         let (first, second) =
             (engine.way_to_read(&one, range, &shown)?, engine.way_to_read(&other, range, &shown)?);
-        let lease = self.lease;
+        let permit = self.permit();
         let readings = [
-            engine.reading(&one, first, &shown, lease),
-            engine.reading(&other, second, &shown, lease),
+            engine.reading(&one, first, &shown, &permit),
+            engine.reading(&other, second, &shown, &permit),
         ];
         Ok(engine.content().compare_bytes(readings, range, &mut self.tools.buffer)?.is_empty())
     }

@@ -3,8 +3,8 @@ use dmover_model::{EntryError, EntryKind, Operation, Record, Side};
 use dmover_sys::{Errno, path, set, stat};
 
 use crate::context::Engine;
-use crate::error::entry_error;
 use crate::file::unfinished_time;
+use dmover_local::error::entry_error;
 
 /// A file whose modification time differs from the one that it got by more than this was written by another program.
 const NEAR_S: u64 = 2;

@@ -18,7 +18,7 @@ const BLOCK: usize = 128 << 10;
 
 impl ContentRules<'_> {
     /// The ranges in which two files differ. `buffer` is shared between the two.
-    pub(crate) fn compare_bytes(
+    pub fn compare_bytes(
         &self,
         [one, other]: [Reading<'_>; 2],
         range: ByteRange,
@@ -40,14 +40,14 @@ impl ContentRules<'_> {
             let end = first_end.min(second_end);
             if first_is_hole && second_is_hole {
                 self.add(Counter::BytesCompared, end - at);
-                one.permit.extend();
+                one.permit.progress();
                 at = end;
                 continue;
             }
             let wanted = (end - at).min(half as u64) as usize;
-            let wanted = self.limits.block_bytes(wanted);
+            let wanted = one.permit.block_bytes(wanted);
             let sides_read = 2 - u64::from(first_is_hole) - u64::from(second_is_hole);
-            self.limits.bytes(sides_read * wanted as u64, self.control, one.permit);
+            one.permit.bytes(sides_read * wanted as u64);
             let [first, second] = &mut readers;
             if first_is_hole {
                 left[..wanted].fill(0);

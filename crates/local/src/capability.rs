@@ -13,7 +13,7 @@ use dmover_observe::lock;
 
 /// Facts about one mounted file system, learnt from failed calls.
 #[derive(Debug, Default)]
-pub(crate) struct Facts {
+pub struct Facts {
     /// An object had no inode flags, so missing flags do not count there.
     pub no_flags: AtomicBool,
     /// A direct read or write was refused.
@@ -84,19 +84,22 @@ fn step_of(found: &Metadata) -> u32 {
 
 /// The mount for which an operation was last refused: its id plus one, 0 for none.
 #[derive(Debug, Default)]
-pub(crate) struct RefusedMount(AtomicU32);
+pub struct RefusedMount(AtomicU32);
 
 impl RefusedMount {
+    /// Whether it was this mount.
     pub fn is(&self, mount: MountId) -> bool {
         self.0.load(Ordering::Relaxed) == mount.0 + 1
     }
 
+    /// Records a refusal for this mount.
     pub fn set(&self, mount: MountId) {
         self.0.store(mount.0 + 1, Ordering::Relaxed);
     }
 }
 
 impl Facts {
+    /// Whether a fact was learnt.
     pub fn is(&self, fact: &AtomicBool) -> bool {
         fact.load(Ordering::Relaxed)
     }
@@ -111,6 +114,7 @@ impl Facts {
         self.granularity_ns.load(Ordering::Relaxed).max(1)
     }
 
+    /// Whether the time resolution is known.
     pub fn granularity_is_known(&self) -> bool {
         self.granularity_ns.load(Ordering::Relaxed) != 0
     }
@@ -155,7 +159,7 @@ pub fn is_without_storage(file: impl AsFd) -> bool {
 
 /// The facts of every mount that the job has used.
 #[derive(Debug, Default)]
-pub(crate) struct CapabilityCache(Mutex<HashMap<MountId, Arc<Facts>>>);
+pub struct CapabilityCache(Mutex<HashMap<MountId, Arc<Facts>>>);
 
 impl CapabilityCache {
     /// The facts of the mount of `object`.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 type Pinned<'a> = (&'a OwnedFd, &'a Path);
 
 /// How a destination overlaps with a source.
-pub(crate) struct Overlap {
+pub struct Overlap {
     /// The destination is inside the source; otherwise it contains the source.
     pub is_inside: bool,
     /// The mount point of the overlay that causes the overlap.
@@ -32,7 +32,7 @@ enum Which {
 }
 
 /// How `to`, or a new name in it, overlaps with `from`. `one`: nothing below a mount in `from` is read.
-pub(crate) fn find(from: Pinned<'_>, to: Pinned<'_>, one: bool) -> Option<Overlap> {
+pub fn find(from: Pinned<'_>, to: Pinned<'_>, one: bool) -> Option<Overlap> {
     let mounts = parse_mountinfo(&mount::mountinfo());
     let (read, written) = (place(from.0, from.1, &mounts), place(to.0, to.1, &mounts));
     let same_device =
@@ -105,11 +105,7 @@ fn place_of(directory: &Path, mounts: &[MountLine]) -> Option<FileSystemPath> {
 }
 
 /// The path of an open directory, or of a path in it, on its file system.
-pub(crate) fn place(
-    object: &OwnedFd,
-    canonical: &Path,
-    mounts: &[MountLine],
-) -> Option<FileSystemPath> {
+pub fn place(object: &OwnedFd, canonical: &Path, mounts: &[MountLine]) -> Option<FileSystemPath> {
     let id = stat::mount_id(object)?;
     let device = stat::stat_fd(object).ok()?.device;
     on_file_system(canonical, mounts.iter().find(|m| m.id == id)?, device)

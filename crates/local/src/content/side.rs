@@ -13,10 +13,10 @@ use crate::capability::Facts;
 use crate::error::entry_error;
 
 /// After this many bytes, copied data is dropped from the page cache.
-pub(super) const FORGET_EVERY: u64 = 8 << 20;
+pub(crate) const FORGET_EVERY: u64 = 8 << 20;
 
 /// One side of a copy.
-pub(super) struct Side<'a> {
+pub(crate) struct Side<'a> {
     pub fd: BorrowedFd<'a>,
     pub facts: &'a Facts,
     /// The alignment of offsets for direct I/O; `None`: use the page cache.
@@ -77,7 +77,7 @@ impl<'a> Side<'a> {
 }
 
 /// Reads a file from any offset.
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     rules: ContentRules<'a>,
     side: Side<'a>,
     path: &'a dyn Fn() -> PathBytes,

@@ -9,7 +9,7 @@ use super::side::{FORGET_EVERY, Reader, Side};
 use super::{ContentRules, Transfer};
 
 /// Both sides.
-pub(super) struct Pipe<'a> {
+pub(crate) struct Pipe<'a> {
     rules: ContentRules<'a>,
     transfer: Transfer<'a>,
     source: Reader<'a>,

@@ -14,7 +14,7 @@ const BLOCK: usize = 256 << 10;
 impl ContentRules<'_> {
     /// Makes a range of the destination equal to the source. The destination already has its final size. `compares`:
     /// equal content is not written.
-    pub(crate) fn patch_range(
+    pub fn patch_range(
         &self,
         transfer: Transfer<'_>,
         range: ByteRange,
@@ -89,8 +89,8 @@ impl ContentRules<'_> {
             // Pieces begin at multiples of their size.
             let room = half as u64 - at % PIECE as u64;
             let wanted = (range.end - at).min(room) as usize;
-            let wanted = self.limits.block_bytes(wanted);
-            self.limits.bytes(wanted as u64, self.control, transfer.permit);
+            let wanted = transfer.permit.block_bytes(wanted);
+            transfer.permit.bytes(wanted as u64);
             station::at(Activity::SourceData);
             let got = read_all(transfer.source, &mut new[..wanted], at)
                 .map_err(|e| transfer.read_error(e))?;

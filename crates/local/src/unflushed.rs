@@ -12,7 +12,7 @@ use dmover_observe::lock;
 
 /// The ranges, by file.
 #[derive(Debug, Default)]
-pub(crate) struct Unflushed {
+pub struct Unflushed {
     /// There are ranges; most jobs have none.
     any: AtomicBool,
     ranges: Mutex<HashMap<Identity, Vec<ByteRange>>>,

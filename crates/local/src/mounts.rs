@@ -1,29 +1,26 @@
 //! The job's table of mounts: it maps device numbers to small ids that are valid on all hosts.
-use dmover_model::{
-    Answer, CoordinatorRequest, EntryKind, FileSystemName, Identity, Metadata, MountId, Timestamp,
-};
+use dmover_model::{EntryKind, FileSystemName, Identity, Metadata, MountId, Timestamp};
 use dmover_observe::MountView;
 use dmover_plan::overlap::{MountLine, parse_mountinfo};
 use dmover_sys::stat::{ATTRIBUTE_APPEND, ATTRIBUTE_IMMUTABLE, Stat};
 use dmover_sys::{mount, path, stat};
+use dmover_tree::VolumeNumbers;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-
-use crate::coordinator_client::CoordinatorClient;
 
 /// Maps device numbers to [`MountId`]s, in the order in which the coordinator finds them.
 #[derive(Default)]
-pub(crate) struct MountTable {
+pub struct MountTable {
     /// The first few devices, which are enough for most jobs, without a lock.
     first: [OnceLock<(u64, MountId)>; FIRST],
     /// All devices.
     devices: RwLock<Vec<(u64, MountId)>>,
     /// The table of a remote coordinator, if there is one.
-    desk: Option<TheirTable>,
+    theirs: Option<TheirTable>,
 }
 
 /// The table of a remote coordinator.
 struct TheirTable {
-    desk: Arc<dyn CoordinatorClient>,
+    numbers: Arc<dyn VolumeNumbers>,
     /// The coordinator has the same kernel, so device numbers are equal.
     same_kernel: bool,
 }
@@ -31,7 +28,7 @@ struct TheirTable {
 const FIRST: usize = 8;
 
 /// A file system that the coordinator does not see, so that its entries cannot be identified to other movers.
-pub(crate) const UNSEEN: MountId = MountId(u32::MAX - 1);
+pub const UNSEEN: MountId = MountId(u32::MAX - 1);
 
 impl std::fmt::Debug for MountTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -50,9 +47,9 @@ impl MountTable {
     }
 
     /// A copy of the table of a remote coordinator. `boot`: the boot id of its kernel.
-    pub fn of_desk(desk: Arc<dyn CoordinatorClient>, boot: &str) -> Self {
+    pub fn of_coordinator(numbers: Arc<dyn VolumeNumbers>, boot: &str) -> Self {
         let same_kernel = mount::boot_id() == boot;
-        Self { desk: Some(TheirTable { desk, same_kernel }), ..Self::default() }
+        Self { theirs: Some(TheirTable { numbers, same_kernel }), ..Self::default() }
     }
 
     /// Devices beginning with number `first`.
@@ -80,7 +77,7 @@ impl MountTable {
             return id;
         }
         // The answer of a remote coordinator may take a while.
-        let theirs = self.desk.as_ref().map(|theirs| theirs.id(device));
+        let theirs = self.theirs.as_ref().map(|theirs| theirs.id(device));
         let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(id) = known(&devices) {
             return id;
@@ -144,10 +141,7 @@ impl TheirTable {
             let numbers = stat::device_numbers(device);
             lines.iter().find(|line| line.device == numbers).and_then(name_of)
         };
-        match name.and_then(|name| self.desk.ask(CoordinatorRequest::Mount(name))) {
-            Some(Answer::Mount(Some(id))) => id,
-            _ => UNSEEN,
-        }
+        name.and_then(|name| self.numbers.number(name)).unwrap_or(UNSEEN)
     }
 }
 
@@ -190,7 +184,7 @@ pub fn mounts_here() -> Vec<MountView> {
 }
 
 /// All names of the file system with a device number: under this kernel, and on other hosts.
-pub(crate) fn names_of(device: u64) -> Vec<FileSystemName> {
+pub fn names_of(device: u64) -> Vec<FileSystemName> {
     let lines = parse_mountinfo(&mount::mountinfo());
     let numbers = stat::device_numbers(device);
     let elsewhere = lines.iter().find(|line| line.device == numbers).and_then(name_of);

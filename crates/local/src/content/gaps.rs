@@ -4,10 +4,10 @@ use dmover_sys::file::{self, DataRange};
 use dmover_sys::{AsFd, BorrowedFd};
 
 /// Shorter holes are read, because finding them costs as much. Files up to this size are not checked.
-pub(super) const SHORT: u64 = 64 << 10;
+pub(crate) const SHORT: u64 = 64 << 10;
 
 /// The holes of a file, in order.
-pub(super) struct Gaps<'a> {
+pub(crate) struct Gaps<'a> {
     /// `None`: everything counts as data.
     file: Option<BorrowedFd<'a>>,
     hole: ByteRange,
@@ -50,7 +50,7 @@ impl<'a> Gaps<'a> {
 }
 
 /// How many of the first `size` bytes of a file are not in holes.
-pub(crate) fn data_bytes(file: impl AsFd, size: u64) -> u64 {
+pub fn data_bytes(file: impl AsFd, size: u64) -> u64 {
     let (mut at, mut bytes) = (0, 0);
     while at < size {
         match file::next_data(&file, at) {
@@ -66,7 +66,7 @@ pub(crate) fn data_bytes(file: impl AsFd, size: u64) -> u64 {
 }
 
 /// How far the data or hole at `at` continues, and whether it is a hole.
-pub(super) fn run_at(gaps: &mut Gaps<'_>, at: u64) -> (u64, bool) {
+pub(crate) fn run_at(gaps: &mut Gaps<'_>, at: u64) -> (u64, bool) {
     let hole = gaps.next(at);
     if hole.start <= at && at < hole.end { (hole.end, true) } else { (hole.start, false) }
 }

@@ -9,24 +9,26 @@ use dmover_plan::idmap::IdentityMap;
 use dmover_sys::flags::{self, Flags, Project};
 use dmover_sys::xattr::{self, Held};
 use dmover_sys::{BorrowedFd, Errno, set, stat};
+use dmover_tree::Reports;
 
 use crate::capability::Facts;
 use crate::error::entry_error;
 use crate::privilege::Privilege;
-use crate::reports::Reports;
 
 mod inode_flags;
 
 /// The attributes of a source entry beyond `stat`.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Attributes {
+pub struct Attributes {
     /// Extended attributes with ACLs and capabilities, but without system attributes.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// The number of system attributes that were skipped and reported.
     pub left_out: u32,
+    /// Inode flags, as `FS_IOC_GETFLAGS` returns them, of those that are carried over.
     pub flags: Flags,
     /// Whether the file system has reported the flags.
     pub knows_flags: bool,
+    /// The project id of the source.
     pub project: Project,
     /// The project id for the copy; `None`: do not change it.
     pub project_there: Option<Project>,
@@ -35,9 +37,9 @@ pub(crate) struct Attributes {
 }
 
 /// The attribute of an access ACL.
-pub(crate) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+pub const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// The attribute of a directory's default ACL.
-pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
 /// Attributes of a file system or a security module, by full name. Copying them would be wrong: the destination creates
 /// its own labels and signatures, and layouts have an option of their own. A name that only begins like one of these is
@@ -71,11 +73,13 @@ const NAMESPACES_OF_SYSTEMS: &[&[u8]] =
 /// The form in which XFS stores ACLs, which it lists in addition to the ACLs themselves.
 const SHOWN_TWICE: &[&[u8]] = &[b"trusted.SGI_ACL_FILE", b"trusted.SGI_ACL_DEFAULT"];
 
-pub(crate) fn is_acl(name: &[u8]) -> bool {
+/// Whether an attribute is an ACL.
+pub fn is_acl(name: &[u8]) -> bool {
     name == ACCESS_ACL || name == DEFAULT_ACL
 }
 
-pub(crate) fn is_never_copied(name: &[u8]) -> bool {
+/// Whether an attribute belongs to a file system or a security module, and is not copied.
+pub fn is_never_copied(name: &[u8]) -> bool {
     NEVER_COPIED.contains(&name)
         || NAMESPACES_OF_SYSTEMS.iter().any(|namespace| name.starts_with(namespace))
         || SHOWN_TWICE.contains(&name)
@@ -83,10 +87,14 @@ pub(crate) fn is_never_copied(name: &[u8]) -> bool {
 
 /// A destination entry whose attributes are being set.
 #[derive(Clone, Copy)]
-pub(crate) struct Object<'a> {
+pub struct Object<'a> {
+    /// The open entry.
     pub fd: BorrowedFd<'a>,
+    /// How it is open, which decides how its attributes can be reached.
     pub held: Held,
+    /// What it is.
     pub kind: EntryKind,
+    /// The facts of its file system.
     pub facts: &'a Facts,
     /// This job created it, so its mode is free to choose where the mode of the source is not kept.
     pub made: bool,
@@ -97,6 +105,7 @@ pub(crate) struct Object<'a> {
     pub inherits: Option<u32>,
     /// The directory and name, for one call that needs them on old kernels.
     pub place: Option<(BorrowedFd<'a>, &'a [u8])>,
+    /// Its path, for messages.
     pub path: &'a dyn Fn() -> PathBytes,
 }
 
@@ -108,12 +117,16 @@ impl Object<'_> {
 
 /// What decides how attributes are read and set.
 #[derive(Clone, Copy)]
-pub(crate) struct AttributeRules<'a> {
+pub struct AttributeRules<'a> {
+    /// What is preserved.
     pub policy: &'a CopyPolicy,
+    /// Which owners become which.
     pub ids: &'a IdentityMap,
+    /// What this process may set.
     pub privilege: Privilege,
     /// A comparison reports what it finds after a repair.
     pub compares: bool,
+    /// Receives losses and notes.
     pub reports: &'a dyn Reports,
 }
 
@@ -145,7 +158,7 @@ impl AttributeRules<'_> {
     }
 
     /// Reads the attributes that the policy keeps.
-    pub(crate) fn read(
+    pub fn read(
         &self,
         fd: BorrowedFd<'_>,
         held: Held,
@@ -212,7 +225,7 @@ impl AttributeRules<'_> {
 
     /// Whether a new entry must lose the ACL from the default of its directory, because it gets the ACL of its source
     /// or the mode alone.
-    pub(crate) fn takes_acl_away(&self, object: Object<'_>, attributes: &Attributes) -> bool {
+    pub fn takes_acl_away(&self, object: Object<'_>, attributes: &Attributes) -> bool {
         let replaces = object.replaces.is_some() && !self.keeps(Attribute::Mode);
         let keeps = self.keeps(Attribute::Acl) && !self.obeys_default(object, attributes);
         object.inherits.is_some() && object.kind != EntryKind::Symlink && (keeps || replaces)
@@ -231,11 +244,7 @@ impl AttributeRules<'_> {
 
     /// Prepares a new file before the first byte: sets the flags that only count on an empty file, and removes an ACL
     /// from the default of the parent.
-    pub(crate) fn prepare(
-        &self,
-        object: Object<'_>,
-        attributes: &Attributes,
-    ) -> Result<(), EntryError> {
+    pub fn prepare(&self, object: Object<'_>, attributes: &Attributes) -> Result<(), EntryError> {
         if self.takes_acl_away(object, attributes) {
             for name in [ACCESS_ACL, DEFAULT_ACL] {
                 if name == ACCESS_ACL || object.kind == EntryKind::Directory {
@@ -253,7 +262,7 @@ impl AttributeRules<'_> {
 
     /// Sets owner, extended attributes, ACL, capability and mode, in this order. `now`: the present metadata; equal
     /// attributes cost no call.
-    pub(crate) fn set(
+    pub fn set(
         &self,
         object: Object<'_>,
         source: &Metadata,
@@ -354,7 +363,7 @@ impl AttributeRules<'_> {
     }
 
     /// Removes attributes that the source does not have.
-    pub(crate) fn remove_foreign(
+    pub fn remove_foreign(
         &self,
         object: Object<'_>,
         attributes: &Attributes,
@@ -477,7 +486,7 @@ impl AttributeRules<'_> {
     }
 
     /// The mode that the entry must get.
-    pub(crate) fn final_mode(&self, source: &Metadata) -> u32 {
+    pub fn final_mode(&self, source: &Metadata) -> u32 {
         if self.keeps(Attribute::Mode) {
             source.mode
         } else {
@@ -488,7 +497,7 @@ impl AttributeRules<'_> {
     /// The permission bits of a file that is being written: closed to group and others.
     ///
     /// Without privilege the owner must be able to write, or attributes could not be set.
-    pub(crate) fn closed_mode(&self, source: &Metadata) -> u32 {
+    pub fn closed_mode(&self, source: &Metadata) -> u32 {
         if self.privilege.privileged { source.mode & 0o700 } else { 0o600 }
     }
 
@@ -586,11 +595,7 @@ impl AttributeRules<'_> {
     }
 
     /// Sets the times, as the last step before the flags.
-    pub(crate) fn set_times(
-        &self,
-        object: Object<'_>,
-        source: &Metadata,
-    ) -> Result<(), EntryError> {
+    pub fn set_times(&self, object: Object<'_>, source: &Metadata) -> Result<(), EntryError> {
         if !self.keeps(Attribute::Times) {
             return Ok(());
         }
@@ -643,7 +648,7 @@ impl AttributeRules<'_> {
 const OWNER_WRITES: u32 = 0o200;
 
 /// Whether any user who may write to an entry may set this attribute.
-pub(crate) fn is_of_users(name: &[u8]) -> bool {
+pub fn is_of_users(name: &[u8]) -> bool {
     name.starts_with(b"user.")
 }
 

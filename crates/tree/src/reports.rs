@@ -1,9 +1,9 @@
-//! Where functions that touch entries report what they could not carry over.
+//! What an end reports about entries, apart from errors.
 use dmover_model::{LossKind, Note, PathBytes};
 use dmover_observe::Counter;
 
 /// Receives reports about entries that are not errors.
-pub(crate) trait Reports {
+pub trait Reports {
     /// Adds to a counter.
     fn add(&self, counter: Counter, amount: u64);
 

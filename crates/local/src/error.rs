@@ -1,30 +1,26 @@
 //! The errors of system calls on entries. Errors of entries are data, see `dmover_model`.
 use dmover_model::{EntryError, ErrorClass, Operation, PathBytes, Side};
 use dmover_sys::Errno;
+use dmover_tree::Denied;
 
 /// The number of EPERM, for errors of entries.
-pub(crate) const EPERM: i32 = 1;
+pub const EPERM: i32 = 1;
 const EACCES: i32 = 13;
 
 /// Whether an error may come from a directory that cannot be changed now.
-pub(crate) fn is_locked_out(errno: i32) -> bool {
+pub fn is_locked_out(errno: i32) -> bool {
     matches!(errno, EPERM | EACCES)
 }
 
 /// The error of an entry that is not attempted because the job is stopping.
-pub(crate) fn cancelled(path: PathBytes) -> EntryError {
+pub fn cancelled(path: PathBytes) -> EntryError {
     let class = ErrorClass::Cancelled;
     let words = "the job stopped before this entry was done";
     EntryError::plain(Side::Destination, Operation::Attempt, class, path, words)
 }
 
 /// The error of a system call on an entry.
-pub(crate) fn entry_error(
-    side: Side,
-    operation: Operation,
-    path: PathBytes,
-    error: Errno,
-) -> EntryError {
+pub fn entry_error(side: Side, operation: Operation, path: PathBytes, error: Errno) -> EntryError {
     let errno = error.raw_os_error();
     let class = ErrorClass::from_errno(errno, side);
     let mut detail = String::new();
@@ -38,8 +34,19 @@ pub(crate) fn entry_error(
     EntryError { side, operation, path, class, errno, detail, attempt: 1 }
 }
 
+/// The error of an entry whose work was interrupted.
+pub fn denied(why: Denied, (side, operation): (Side, Operation), path: PathBytes) -> EntryError {
+    match why {
+        Denied::Dropped => cancelled(path),
+        Denied::Fenced => {
+            let words = "this mover lost its lease";
+            EntryError::plain(side, operation, ErrorClass::Fenced, path, words)
+        }
+    }
+}
+
 /// The error with the destination as its side.
-pub(crate) fn at_destination(error: EntryError) -> EntryError {
+pub fn at_destination(error: EntryError) -> EntryError {
     let class = match error.errno {
         0 => error.class,
         errno => ErrorClass::from_errno(errno, Side::Destination),

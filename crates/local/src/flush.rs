@@ -11,7 +11,7 @@ use dmover_observe::lock;
 /// One descriptor for each is held during the job, so that every write-back error of the kernel in that time is noticed
 /// (syncfs(2) reports errors since the descriptor was opened, Linux 5.8).
 #[derive(Debug, Default)]
-pub(crate) struct Flusher(Mutex<HashMap<MountId, Result<Arc<Volume>, Errno>>>);
+pub struct Flusher(Mutex<HashMap<MountId, Result<Arc<Volume>, Errno>>>);
 
 #[derive(Debug)]
 struct Volume {

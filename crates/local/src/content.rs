@@ -11,15 +11,12 @@ use dmover_sys::copy::Offer;
 use dmover_sys::file::{self, DataRange};
 use dmover_sys::ring::{RingError, Span};
 use dmover_sys::{BorrowedFd, Errno, cache, copy, stat};
+use dmover_tree::{Permit, Reports};
 use std::cell::RefCell;
 
 use crate::capability::Facts;
-use crate::control::Control;
-use crate::error::{cancelled, entry_error};
-use crate::limits::RateLimits;
-use crate::permit::Permit;
-use crate::reports::Reports;
-pub(crate) use gaps::data_bytes;
+use crate::error::{cancelled, denied, entry_error};
+pub use gaps::data_bytes;
 use gaps::{Gaps, run_at};
 use pipe::Pipe;
 
@@ -31,22 +28,30 @@ mod side;
 mod tools;
 
 use side::Reader;
-pub(crate) use tools::{RING_PIECE_MIN, Tools};
+pub use tools::{RING_PIECE_MIN, Tools};
 
 /// One copy between two open files.
 #[derive(Clone, Copy)]
-pub(crate) struct Transfer<'a> {
+pub struct Transfer<'a> {
+    /// The open source file.
     pub source: BorrowedFd<'a>,
+    /// The open destination file.
     pub destination: BorrowedFd<'a>,
     /// Size of the source.
     pub size: u64,
     /// The destination is flushed before it is complete.
     pub flushed: bool,
+    /// The number of the source's file system.
     pub source_mount: MountId,
+    /// The facts of the source's file system.
     pub source_facts: &'a Facts,
+    /// The facts of the destination's file system.
     pub facts: &'a Facts,
+    /// The path of the source, for messages.
     pub source_path: &'a dyn Fn() -> PathBytes,
+    /// The path of the destination, for messages.
     pub target_path: &'a dyn Fn() -> PathBytes,
+    /// Says when to stop and how fast to go.
     pub permit: &'a dyn Permit,
     /// Receives every byte of the range, to compute a digest.
     pub tap: Option<&'a RefCell<Pieces>>,
@@ -54,13 +59,16 @@ pub(crate) struct Transfer<'a> {
 
 /// A file that is read only.
 #[derive(Clone, Copy)]
-pub(crate) struct Reading<'a> {
+pub struct Reading<'a> {
+    /// The open file, and the facts of its file system.
     pub source: (BorrowedFd<'a>, &'a Facts),
     /// Read past the page cache.
     pub direct: bool,
     /// Skip holes that the file system reports.
     pub skips_holes: bool,
+    /// Its path, for messages.
     pub path: &'a dyn Fn() -> PathBytes,
+    /// Says when to stop and how fast to go.
     pub permit: &'a dyn Permit,
 }
 
@@ -71,13 +79,15 @@ impl<'a> Reading<'a> {
 }
 
 /// A run of content.
-pub(crate) enum Run<'a> {
+pub enum Run<'a> {
+    /// Bytes of the file.
     Bytes(&'a [u8]),
     /// This many zeroes from a hole.
     Zeroes(u64),
 }
 
 impl Run<'_> {
+    /// Adds the run to digests.
     pub fn feed(&self, pieces: &mut Pieces) {
         match self {
             Self::Bytes(bytes) => pieces.update(bytes),
@@ -116,7 +126,7 @@ impl Cursor {
 
 /// How to treat holes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Holes {
+pub enum Holes {
     /// There are none, or they are filled.
     Fill,
     /// The source file system reports them.
@@ -155,12 +165,12 @@ impl Transfer<'_> {
 
 /// What the copy of content obeys, and where it counts.
 #[derive(Clone, Copy)]
-pub(crate) struct ContentRules<'a> {
+pub struct ContentRules<'a> {
+    /// What the user has chosen: how to copy, and how to treat holes.
     pub policy: &'a CopyPolicy,
-    pub limits: &'a RateLimits,
-    pub control: &'a Control,
     /// The job is a comparison.
     pub compares: bool,
+    /// Receives counts of bytes.
     pub reports: &'a dyn Reports,
 }
 
@@ -174,7 +184,7 @@ impl ContentRules<'_> {
     }
 
     /// How to treat the holes of a file.
-    pub(crate) fn holes(&self, metadata: &Metadata) -> Holes {
+    pub fn holes(&self, metadata: &Metadata) -> Holes {
         match self.policy.sparse {
             When::Never => Holes::Fill,
             When::Always => Holes::Detect,
@@ -185,7 +195,7 @@ impl ContentRules<'_> {
 
     /// Whether to trust the holes that a file system reports. Only file systems of this kernel (`is_local`) are trusted: a
     /// server with wrong answers would hide from a comparison what it hid from the copy.
-    pub(crate) fn skips_holes(&self, metadata: &Metadata, is_local: impl FnOnce() -> bool) -> bool {
+    pub fn skips_holes(&self, metadata: &Metadata, is_local: impl FnOnce() -> bool) -> bool {
         let reads_all = |level| level == VerifyLevel::Bytes;
         metadata.size > gaps::SHORT
             && metadata.may_have_holes()
@@ -194,7 +204,7 @@ impl ContentRules<'_> {
     }
 
     /// Tries to share the source's blocks.
-    pub(crate) fn share(&self, transfer: Transfer<'_>, size: u64) -> Result<bool, EntryError> {
+    pub fn share(&self, transfer: Transfer<'_>, size: u64) -> Result<bool, EntryError> {
         let facts = transfer.facts;
         let wanted = match self.policy.reflink {
             When::Never => false,
@@ -215,7 +225,7 @@ impl ContentRules<'_> {
     }
 
     /// Copies a range; bytes are written `shift` bytes further on (or back, if negative) than they were.
-    pub(crate) fn copy_range(
+    pub fn copy_range(
         &self,
         transfer: Transfer<'_>,
         range: ByteRange,
@@ -267,14 +277,14 @@ impl ContentRules<'_> {
             self.check_running(transfer)?;
             let now = length.min(ZEROES_AT_ONCE);
             tap.borrow_mut().zeroes(now);
-            transfer.permit.extend();
+            transfer.permit.progress();
             length -= now;
         }
         Ok(())
     }
 
     /// Hashes content that was not copied, because its blocks are shared.
-    pub(crate) fn read_for_digest(
+    pub fn read_for_digest(
         &self,
         transfer: Transfer<'_>,
         size: u64,
@@ -300,7 +310,7 @@ impl ContentRules<'_> {
     }
 
     /// Reads a range block by block, without writing it.
-    pub(crate) fn read_range(
+    pub fn read_range(
         &self,
         reading: Reading<'_>,
         range: ByteRange,
@@ -321,9 +331,9 @@ impl ContentRules<'_> {
                 at += length;
                 continue;
             }
-            let most = self.limits.block_bytes(buffer.len()) as u64;
+            let most = permit.block_bytes(buffer.len()) as u64;
             let left = (end - at).min(most) as usize;
-            self.limits.bytes(left as u64, self.control, permit);
+            permit.bytes(left as u64);
             // A direct read takes whole blocks; what it reads beyond the range is not used.
             let whole = left.next_multiple_of(PAGE as usize).min(buffer.len());
             let room = if direct { whole } else { left };
@@ -347,27 +357,20 @@ impl ContentRules<'_> {
     }
 
     /// Counts bytes read for a digest or a comparison.
-    pub(crate) fn account_read(&self, permit: &dyn Permit, bytes: u64) {
+    pub fn account_read(&self, permit: &dyn Permit, bytes: u64) {
         self.add(Counter::BytesHashed, bytes);
         station::did(bytes);
-        permit.extend();
+        permit.progress();
     }
 
     /// Checks that the job continues and that this mover still has the lease.
-    pub(crate) fn check_held(
+    pub fn check_held(
         &self,
         permit: &dyn Permit,
         (side, operation): (Side, Operation),
         path: &dyn Fn() -> PathBytes,
     ) -> Result<(), EntryError> {
-        if self.control.is_over() {
-            return Err(cancelled(path()));
-        }
-        if permit.holds() {
-            return Ok(());
-        }
-        let words = "this mover lost its lease";
-        Err(EntryError::plain(side, operation, ErrorClass::Fenced, path(), words))
+        permit.step().map_err(|why| denied(why, (side, operation), path()))
     }
 
     fn copy_data(
@@ -420,9 +423,9 @@ impl ContentRules<'_> {
         station::at(Activity::KernelCopy);
         while cursor.at < cursor.end {
             self.check_running(transfer)?;
-            let block = self.limits.block_bytes(KERNEL_BLOCK as usize) as u64;
+            let block = transfer.permit.block_bytes(KERNEL_BLOCK as usize) as u64;
             let block = cursor.left().min(block);
-            self.limits.bytes(block, self.control, transfer.permit);
+            transfer.permit.bytes(block);
             let Some(copied) = self.copy_in_kernel(transfer, cursor, block)? else {
                 return self.copy_by_blocks(transfer, cursor, Sides::default(), false, tools);
             };
@@ -444,9 +447,9 @@ impl ContentRules<'_> {
         let mut pipe = Pipe::new(*self, transfer, sides, (cursor.at, cursor.to));
         while cursor.at < cursor.end {
             self.check_running(transfer)?;
-            let most = self.limits.block_bytes(tools.buffer.len()) as u64;
+            let most = transfer.permit.block_bytes(tools.buffer.len()) as u64;
             let wanted = cursor.left().min(most);
-            self.limits.bytes(wanted, self.control, transfer.permit);
+            transfer.permit.bytes(wanted);
             // A direct read takes whole blocks; what it reads beyond the range is not used.
             let room = (wanted as usize).next_multiple_of(PAGE as usize).min(tools.buffer.len());
             let room = if sides.read { room } else { wanted as usize };
@@ -475,7 +478,7 @@ impl ContentRules<'_> {
         let align = if any { PAGE } else { 1 };
         let whole = cursor.left() - cursor.left() % align;
         let aligned = cursor.at.is_multiple_of(align) && cursor.to.is_multiple_of(align);
-        let limited = self.limits.has_rate();
+        let limited = transfer.permit.limits_bytes();
         let ring = if whole > 0 && aligned && !limited { tools.ring() } else { None };
         let Some(ring) = ring else {
             return self.copy_by_blocks(transfer, cursor, sides, false, tools);
@@ -496,7 +499,7 @@ impl ContentRules<'_> {
                 self.account(transfer, bytes);
                 self.add(Counter::BytesByRing, bytes);
             }
-            !self.control.is_over() && transfer.permit.holds()
+            transfer.permit.step().is_ok()
         });
         let source_set = set(transfer.source, sides.read, false);
         if !(set(transfer.destination, sides.write, false) && source_set) {
@@ -535,7 +538,7 @@ impl ContentRules<'_> {
     fn account(&self, transfer: Transfer<'_>, bytes: u64) {
         self.add(Counter::BytesCopied, bytes);
         station::did(bytes);
-        transfer.permit.extend();
+        transfer.permit.progress();
     }
 
     fn check_running(&self, transfer: Transfer<'_>) -> Result<(), EntryError> {

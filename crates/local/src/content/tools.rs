@@ -7,11 +7,12 @@ use std::cell::OnceCell;
 /// Requests of one ring in progress at a time, if memory allows.
 const DEPTH: usize = 8;
 /// The least bytes of one request of a ring.
-pub(crate) const RING_PIECE_MIN: usize = 128 << 10;
+pub const RING_PIECE_MIN: usize = 128 << 10;
 const PIECE_AT_MOST: usize = 1 << 20;
 
 /// A buffer, and an io_uring queue once one is needed.
-pub(crate) struct Tools {
+pub struct Tools {
+    /// For bytes on their way; its start is at a page.
     pub buffer: PageBuffer,
     /// How much of a chunk is copied at a time.
     pub step: Step,
@@ -23,6 +24,7 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
+    /// A buffer of this size, and an io_uring queue of this size once it is needed. `is_limited`: bytes are, so steps are short.
     pub fn new((buffer_bytes, ring_bytes): (usize, usize), is_limited: bool) -> Self {
         let buffer = PageBuffer::new(buffer_bytes);
         let step = if is_limited { Step::limited() } else { Step::default() };

@@ -1,0 +1,13 @@
+//! The seam between a job and its two ends: what an end may ask while it works, and what it reports.
+//!
+//! An end is a place where trees are. It knows neither tasks nor leases nor verbs: what it needs of them it asks through
+//! the traits here, which the engine implements. There is no I/O in this crate.
+#![forbid(unsafe_code)]
+
+mod permit;
+mod reports;
+mod volume_numbers;
+
+pub use permit::{Denied, Limit, Permit};
+pub use reports::Reports;
+pub use volume_numbers::VolumeNumbers;
