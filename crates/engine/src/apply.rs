@@ -152,7 +152,7 @@ impl Mover<'_> {
 
     /// Records the entry that this thread works on, for the display of the oldest entry.
     pub(crate) fn note_entry(&self, level: &Level, name: &[u8], begun: Instant) {
-        let root = &level.root.source.display.0;
+        let root = &level.root.source.display().0;
         // A root that is a single entry is its own path.
         let below: [&[u8]; 2] = [level.path.as_bytes(), name];
         let [directory, name] = if level.root.is_directory { below } else { Default::default() };

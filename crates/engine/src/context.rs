@@ -274,7 +274,7 @@ impl Engine {
                 Side::Source => Some(&root.source),
                 Side::Destination => root.destination.as_ref(),
             };
-            error.path.below(&side?.display)
+            error.path.below(side?.display())
         })
     }
 

@@ -144,7 +144,7 @@ fn places(
         let parent = match path::open_directory_at(&side.parent, b".") {
             Ok(parent) => parent,
             Err(error) => {
-                places.cannot_lock(&side.display.to_path(), error);
+                places.cannot_lock(&side.display().to_path(), error);
                 continue;
             }
         };

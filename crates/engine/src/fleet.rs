@@ -25,7 +25,8 @@ use crate::mover_pool::MoverPool;
 use crate::pace::Allowance;
 use crate::queue::{Dispatch, Gate, Queue};
 use crate::recheck::Doubtful;
-use crate::root::{Resolved, Resolver, Root, RootSide};
+use crate::root::{Resolved, Resolver, Root};
+use dmover_local::root_side::RootSide;
 use crate::submounts::{Below, LOOK_EVERY};
 use crate::sync::{Guard, Trash};
 use dmover_local::error::entry_error;
@@ -217,7 +218,7 @@ impl RootsKind {
 
 /// The present identity of one end of a root.
 fn mark_of(mounts: &MountTable, side: &RootSide, follow: bool) -> Result<SideMark, EntryError> {
-    let fail = |e| entry_error(Side::Destination, Operation::Stat, side.display.clone(), e);
+    let fail = |e| entry_error(Side::Destination, Operation::Stat, side.display().clone(), e);
     let look = |name: &[u8]| match stat::stat_at(&side.parent, name, follow) {
         Ok(found) => Ok(Some(mounts.identity(&found))),
         Err(error) if stat::is_absent(error) => Ok(None),
@@ -447,7 +448,7 @@ impl JobOffer {
                 name.and_then(|name| path::open_directory_at(&side.parent, name.as_bytes()).ok());
             let place = entry.as_ref().unwrap_or(&*side.parent);
             if writes && directory::is_read_only(place) {
-                let shown = side.display.to_path();
+                let shown = side.display().to_path();
                 let message = format!("'{}' is read-only on this host", shown.display());
                 return Err(Fatal::refused(message, "mount it read-write on this host"));
             }
@@ -473,7 +474,7 @@ fn check_side(
     if here == there && found.entry.is_some() == known.entry.is_some() {
         return Ok(());
     }
-    let shown = side.display.to_path();
+    let shown = side.display().to_path();
     let what = if here.mount == UNSEEN || here.mount != there.mount {
         "is on another file system here than on the coordinator's host"
     } else {

@@ -121,7 +121,7 @@ impl Level {
 
     /// The path of the directory at the source.
     pub fn own_source_path(&self) -> PathBytes {
-        self.root.source.display.join(&self.path)
+        self.root.source.display().join(&self.path)
     }
 
     /// The path of the directory at the destination.
@@ -184,7 +184,7 @@ impl Engine {
         at: &DirectoryRef,
     ) -> Result<Level, EntryError> {
         let source = self.insist(|| self.open_source(&root, &at.path))?;
-        let shown = || root.source.display.join(&at.path);
+        let shown = || root.source.display().join(&at.path);
         self.check_identity(Side::Source, source.metadata.identity, at.source, shown)?;
         let mut target = self.until_seen(|| self.open_target(&root, &at.path, at.destination))?;
         if let Some(target) = &mut target {
@@ -221,7 +221,7 @@ impl Engine {
         root: &Root,
         at: &TreePath,
     ) -> Result<SourceDirectory, EntryError> {
-        let shown = || root.source.display.join(at);
+        let shown = || root.source.display().join(at);
         let relative = if root.is_directory { root.source.relative(at) } else { Vec::new() };
         let opened = if self.follows_links() {
             // Links were asked to be followed, so a path may lead through them.
@@ -269,7 +269,7 @@ impl Engine {
         expected: Identity,
     ) -> Result<Option<TargetDirectory>, EntryError> {
         let Some(destination) = &root.destination else { return Ok(None) };
-        let shown = || destination.display.join(at);
+        let shown = || destination.display().join(at);
         let relative = if root.is_directory { destination.relative(at) } else { Vec::new() };
         match path::open_directory_below(&destination.parent, &relative) {
             Err(error) if stat::is_absent(error) && self.spec.policy.dry_run => Ok(None),

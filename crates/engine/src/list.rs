@@ -76,7 +76,7 @@ impl Mover<'_> {
 
     fn listed_path(&self, root: RootId, path: &TreePath) -> PathBytes {
         let root = self.engine.root(root);
-        root.map_or_else(|_| PathBytes(path.as_bytes().to_vec()), |r| r.source.display.join(path))
+        root.map_or_else(|_| PathBytes(path.as_bytes().to_vec()), |r| r.source.display().join(path))
     }
 
     /// Returns names of one directory as an ordinary scan task.

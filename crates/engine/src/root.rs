@@ -15,28 +15,7 @@ use crate::bounds::Bounds;
 use dmover_local::mounts::MountTable;
 use dmover_local::overlaps::{self, Overlap};
 use dmover_local::patient_open::past_leases;
-
-/// One end of a root: an open directory and a name in it, or the directory itself.
-#[derive(Debug)]
-pub(crate) struct RootSide {
-    /// Roots in one directory share it: a shell expands a '*' to thousands of them.
-    pub parent: Arc<OwnedFd>,
-    /// `None`: the root entry is `parent` itself.
-    pub name: Option<Name>,
-    /// The root entry as a user would type it.
-    pub display: PathBytes,
-}
-
-impl RootSide {
-    /// The path from `parent` to a path below the root entry.
-    pub fn relative(&self, below: &TreePath) -> Vec<u8> {
-        match &self.name {
-            None => below.as_bytes().to_vec(),
-            Some(name) if below.is_root() => name.as_bytes().to_vec(),
-            Some(name) => [name.as_bytes(), b"/", below.as_bytes()].concat(),
-        }
-    }
-}
+use dmover_local::root_side::{RootNames, RootSide};
 
 /// A source entry and its destination.
 #[derive(Debug)]
@@ -67,53 +46,23 @@ impl Root {
 
     /// A source entry as a user would type it.
     pub fn source_path(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
-        called(&self.source.display, self.is_directory, directory, name)
+        self.source.names.path(directory, name)
     }
 
     /// A destination entry as a user would type it.
     pub fn destination_path(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
-        called(self.written(), self.is_directory, directory, name)
+        self.destination_names().path(directory, name)
     }
 
-    pub fn destination_names(&self) -> RootNames {
-        RootNames { display: self.written().clone(), is_directory: self.is_directory }
+    /// The names of the destination; those of the source if nothing is written.
+    pub fn destination_names(&self) -> &Arc<RootNames> {
+        &self.destination.as_ref().unwrap_or(&self.source).names
     }
 
     /// The destination as a user would type it; the source if nothing is written.
     pub fn written(&self) -> &PathBytes {
-        &self.destination.as_ref().unwrap_or(&self.source).display
+        self.destination.as_ref().unwrap_or(&self.source).display()
     }
-}
-
-/// The paths of a root for messages, without open directories.
-#[derive(Debug)]
-pub(crate) struct RootNames {
-    display: PathBytes,
-    is_directory: bool,
-}
-
-impl RootNames {
-    pub fn path(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
-        called(&self.display, self.is_directory, directory, name)
-    }
-}
-
-/// The path of an entry below a root that is a directory, or of a root that is a single entry. Without a name it is the
-/// directory.
-fn called(root: &PathBytes, is_directory: bool, directory: &TreePath, name: &[u8]) -> PathBytes {
-    if !is_directory {
-        return root.clone();
-    }
-    // One allocation, because this is called for each reported file.
-    let mut path = Vec::with_capacity(root.0.len() + directory.as_bytes().len() + name.len() + 2);
-    path.extend_from_slice(&root.0);
-    for part in [directory.as_bytes(), name] {
-        if !(part.is_empty() || path.is_empty() || path.ends_with(b"/")) {
-            path.push(b'/');
-        }
-        path.extend_from_slice(part);
-    }
-    PathBytes(path)
 }
 
 /// A path from the user, split and opened.
@@ -295,12 +244,12 @@ impl Resolver<'_> {
             let Placed { mut root, ends, held_by } = self.root(source, destination, placement)?;
             if let Some(other) = targets.get(&ends.target) {
                 let other: &Root = &roots[*other];
-                if other.source.display == root.source.display {
+                if other.source.display() == root.source.display() {
                     continue; // named twice
                 }
                 let what = format!(
                     "and '{}' have the same destination '{}'",
-                    other.source.display.to_path().display(),
+                    other.source.display().to_path().display(),
                     ends.target.display()
                 );
                 return Err(refuse(source, &what, "copy them into different directories"));
@@ -316,9 +265,9 @@ impl Resolver<'_> {
         let below = match overlap::between(&all) {
             Between::Beside(below) => below,
             Between::Overlapping(one, other) => {
-                let other = roots[other].source.display.to_path();
+                let other = roots[other].source.display().to_path();
                 let what = format!("overlaps the source or destination of '{}'", other.display());
-                let one = &roots[one].source.display;
+                let one = roots[one].source.display();
                 return Err(refuse(one, &what, "copy them in separate runs"));
             }
         };
@@ -482,9 +431,9 @@ impl Resolver<'_> {
             Some(name) if !whole => TreePath::root().join(name.as_bytes()),
             _ => TreePath::root(),
         };
-        let destination = RootSide { parent, name: target.name, display: target.display };
-        let destination = Some(destination);
         let is_directory = metadata.kind == EntryKind::Directory;
+        let names = Arc::new(RootNames { display: target.display, is_directory });
+        let destination = Some(RootSide { parent, name: target.name, names });
         let range = self.spec.policy.range.clone();
         let mount = metadata.identity.mount;
         let root = Root { source, destination, mount, is_directory, range, in_manifest };
@@ -694,7 +643,9 @@ impl Resolver<'_> {
         {
             parent = quiet;
         }
-        Ok(RootSide { parent: Arc::new(parent), name, display: source.display })
+        let is_directory = metadata.kind == EntryKind::Directory;
+        let names = Arc::new(RootNames { display: source.display, is_directory });
+        Ok(RootSide { parent: Arc::new(parent), name, names })
     }
 }
 

@@ -6,7 +6,8 @@ use dmover_observe::lock;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use crate::context::Engine;
-use crate::root::{Resolver, Root, RootNames};
+use crate::root::{Resolver, Root};
+use dmover_local::root_side::RootNames;
 
 /// The table of roots. Those of the command line stay open; those of a batch list, which may be millions, are opened
 /// when a task needs them.
@@ -26,7 +27,7 @@ struct ListedRoot {
     destination: PathBytes,
     range: Option<RangeCopy>,
     placement: Placement,
-    names: RootNames,
+    names: Arc<RootNames>,
     open: Mutex<Weak<Root>>,
 }
 
@@ -113,7 +114,7 @@ impl Engine {
             destination,
             range: root.range.clone(),
             placement,
-            names: root.destination_names(),
+            names: Arc::clone(root.destination_names()),
             open: Mutex::new(Arc::downgrade(root)),
         };
         let mut roots = self.roots.0.write().unwrap_or_else(PoisonError::into_inner);

@@ -18,7 +18,8 @@ use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::mover_report::ReportItem;
 use crate::queue::Class;
-use crate::root::{Root, RootSide};
+use crate::root::Root;
+use dmover_local::root_side::RootSide;
 use dmover_local::error::entry_error;
 
 /// How many entries are planned before they are applied: enough to amortise the overhead, and few in memory.
@@ -145,7 +146,7 @@ impl Mover<'_> {
     pub(crate) fn open_root(&mut self, id: dmover_model::RootId) -> Result<Level, EntryError> {
         let engine = self.engine;
         let root = engine.root(id)?;
-        let shown = || root.source.display.clone();
+        let shown = || root.source.display().clone();
         let fail = |e| entry_error(Side::Source, Operation::Open, shown(), e);
         let fd = path::open_again(&root.source.parent).map_err(fail)?;
         let source = engine.source_directory(fd, shown)?;
@@ -171,10 +172,10 @@ impl Mover<'_> {
 
     fn open_root_target(
         &mut self,
-        RootSide { parent, name, display }: &RootSide,
+        RootSide { parent, name, names }: &RootSide,
         source: &Metadata,
     ) -> Result<Option<TargetDirectory>, EntryError> {
-        let shown = || display.clone();
+        let shown = || names.display.clone();
         if let Some(name) = name {
             // What the check of the roots has let pass may be a link to what was unmounted since.
             self.refuse_link_as_root(parent, name, &shown)?;
@@ -239,7 +240,7 @@ impl Mover<'_> {
         if !frames[0].directories.is_empty() {
             let words = "the entry became a directory while the job ran";
             let (side, class) = (Side::Source, ErrorClass::Changed);
-            let path = frames[0].level.root.source.display.clone();
+            let path = frames[0].level.root.source.display().clone();
             return Err(EntryError::plain(side, Operation::Stat, class, path, words));
         }
         Ok(())

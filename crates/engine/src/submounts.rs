@@ -10,7 +10,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::context::Engine;
-use crate::root::{Root, RootSide};
+use crate::root::Root;
+use dmover_local::root_side::RootSide;
 
 /// What the user can do if hosts differ.
 const HINT: &str = "mount the same file system there on all hosts, or exclude it (--exclude)";
@@ -21,7 +22,7 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The base directory of a root with its present mounts: the source is read through a clone of its mounts, which does
 /// not change.
 fn top_of(base: &Path, side: &RootSide) -> Option<OwnedFd> {
-    path::open_directory(&base.join(side.display.to_path())).ok()
+    path::open_directory(&base.join(side.display().to_path())).ok()
 }
 
 /// The directory at a path. Opening it makes an automounter mount its file system.
@@ -175,7 +176,7 @@ impl Engine {
     fn refuse(&self, place: &MountedBelow, what: &str) -> Fatal {
         let root = self.root(place.root).ok();
         let side = root.as_ref().and_then(|root| sides(root).find(|(side, _)| *side == place.side));
-        let shown = side.map(|(_, side)| side.display.join(&place.path)).unwrap_or_default();
+        let shown = side.map(|(_, side)| side.display().join(&place.path)).unwrap_or_default();
         Fatal::refused(format!("'{}' {what}", shown.to_path().display()), HINT)
     }
 }

@@ -15,5 +15,6 @@ pub mod mounts;
 pub mod overlaps;
 pub mod patient_open;
 pub mod privilege;
+pub mod root_side;
 pub mod stale_temporaries;
 pub mod unflushed;

@@ -32,7 +32,7 @@ impl Mounted {
                 continue;
             };
             if !held.iter().any(|(_, known, _)| *known == id) {
-                held.push((fd, id, side.display.clone()));
+                held.push((fd, id, side.display().clone()));
             }
         }
         Self(held)

@@ -244,7 +244,7 @@ pub(super) fn refuse_what_was_emptied(
         && !sync.allow_empty_source
         && let Some(root) = roots.first().filter(|root| is_empty(root))
     {
-        let shown = root.source.display.to_path();
+        let shown = root.source.display().to_path();
         let message =
             format!("'{}' had entries in the last pass and is empty now", shown.display());
         let hint = "check that it is mounted; if it should be empty, use --allow-empty-source";
@@ -276,12 +276,12 @@ pub(super) fn other_source(roots: &[Root], last: Option<&LastPass>) -> Option<Wi
 }
 
 fn source(roots: &[Root]) -> String {
-    let source = roots.first().map(|root| source_identity(&root.source.display.to_path()));
+    let source = roots.first().map(|root| source_identity(&root.source.display().to_path()));
     source.unwrap_or_default()
 }
 
 fn ends(roots: &[Root]) -> Vec<(PathBytes, PathBytes)> {
-    roots.iter().map(|root| (root.source.display.clone(), root.written().clone())).collect()
+    roots.iter().map(|root| (root.source.display().clone(), root.written().clone())).collect()
 }
 
 /// Both ends of all roots by device and inode. `None`: one does not exist yet.

@@ -143,7 +143,7 @@ pub(super) fn refuse_what_cannot_be_held(spec: &JobSpec, roots: &[Root]) -> Resu
     }
     for root in roots {
         let Some(destination) = &root.destination else { continue };
-        let display = destination.display.to_path();
+        let display = destination.display().to_path();
         let parent = &destination.parent;
         let name = destination.name.as_ref();
         // An existing destination may be a mount of its own.
@@ -207,7 +207,7 @@ pub(super) fn guard(
         // The directory of snapshots knows what its source is. Nothing that is doubtful becomes one.
         return match (doubt, root) {
             (Some(doubt), Some(root)) => {
-                let source = root.source.display.to_path();
+                let source = root.source.display().to_path();
                 let message =
                     format!("cannot make a snapshot of '{}': {}", source.display(), doubt.words());
                 let hint = "if it should be empty, use --allow-empty-source";

@@ -312,7 +312,7 @@ pub(crate) fn is_empty(root: &Root) -> bool {
 
 /// A file system that should be mounted at the source, above it or in it, and is not.
 fn missing(base: &Path, root: &Root, below: bool) -> Option<PathBuf> {
-    let source = base.join(root.source.display.to_path());
+    let source = base.join(root.source.display().to_path());
     let source = mount::path_of(path::open_directory(&source).ok()?)?;
     missing_at(&source, below)
 }
@@ -330,7 +330,7 @@ pub(crate) fn refuse_missing_destination(root: &Root) -> Result<(), Fatal> {
     match missing_at(&place, false) {
         None => Ok(()),
         Some(point) => {
-            let (point, shown) = (point.display(), side.display.to_path());
+            let (point, shown) = (point.display(), side.display().to_path());
             let message = format!("'{}': {point} is in fstab but not mounted", shown.display());
             Err(Fatal::refused(message, "mount it, or remove it from /etc/fstab"))
         }

@@ -62,9 +62,9 @@ pub(crate) fn refuse_unmeant(
             || is_trash(&destination, name)
             || (state.is_some() && identity.flatten() == state)
     };
-    let shown = side.display.to_path();
+    let shown = side.display().to_path();
     if let Some(copy) = copy.filter(|name| is_extra(name) == Ok(true) && !is_own(name)) {
-        let inside = side.display.join(&TreePath::root().join(copy.as_bytes()));
+        let inside = side.display().join(&TreePath::root().join(copy.as_bytes()));
         let message = format!(
             "--delete would remove '{}', which has the name of SOURCE, and everything else that \
             only '{}' contains",
@@ -74,7 +74,7 @@ pub(crate) fn refuse_unmeant(
         let hint = format!(
             "sync makes DEST match SOURCE, not an entry in DEST. To update the copy: dmover sync \
             --delete '{}' '{}'. To make '{}' match SOURCE: add --yes",
-            root.source.display.to_path().display(),
+            root.source.display().to_path().display(),
             inside.to_path().display(),
             shown.display(),
         );
@@ -85,7 +85,7 @@ pub(crate) fn refuse_unmeant(
     }
     let top = read_top(&destination, &is_extra, &is_own);
     if let Some(first) = top.extra.first().filter(|_| asks) {
-        let example = side.display.join(&TreePath::root().join(first.as_bytes()));
+        let example = side.display().join(&TreePath::root().join(first.as_bytes()));
         let (count, what) =
             (top.extra.len(), if top.extra.len() == 1 { "entry" } else { "entries" });
         let message = format!(
@@ -98,8 +98,8 @@ pub(crate) fn refuse_unmeant(
         let hint = match source_name(root) {
             Some(name) => format!(
                 "{look}. To copy SOURCE into it: dmover sync '{}' '{}'",
-                root.source.display.to_path().display(),
-                side.display.join(&TreePath::root().join(name.as_bytes())).to_path().display(),
+                root.source.display().to_path().display(),
+                side.display().join(&TreePath::root().join(name.as_bytes())).to_path().display(),
             ),
             None => look.to_owned(),
         };
@@ -135,7 +135,7 @@ fn read_top(
 
 /// The name of the SOURCE directory; `None` after "..", which may lead through a symbolic link.
 fn source_name(root: &Root) -> Option<Name> {
-    let PathBytes(bytes) = &root.source.display;
+    let PathBytes(bytes) = root.source.display();
     let mut parts = bytes.split(|byte| *byte == b'/');
     if let Some(last) = parts.rfind(|part| !matches!(*part, b"" | b".")) {
         return Name::new(last).ok().filter(|name| name.as_bytes() != b"..");

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 use super::delete::{Going, Gone};
 use crate::level::TargetDirectory;
-use crate::root::RootSide;
+use dmover_local::root_side::RootSide;
 use crate::trash_mark::{MARK, holds_mark, mark_of, read_mark};
 
 /// Whether a destination directory is a trash, of this job or another one.

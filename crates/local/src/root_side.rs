@@ -1,0 +1,67 @@
+//! One end of a root: the open directory in which it lies.
+use dmover_model::{Name, PathBytes, TreePath};
+use dmover_sys::OwnedFd;
+use std::sync::Arc;
+
+/// How the entries of a root are called in messages.
+#[derive(Debug)]
+pub struct RootNames {
+    /// The root entry as a user would type it.
+    pub display: PathBytes,
+    /// Whether the root is a directory. Otherwise it is a single entry, and paths below it stand for the directory that
+    /// contains it.
+    pub is_directory: bool,
+}
+
+impl RootNames {
+    /// The path of an entry in a directory below the root. Without a name it is the directory.
+    pub fn path(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
+        if !self.is_directory {
+            return self.display.clone();
+        }
+        let root = &self.display.0;
+        // One allocation, because this is called for each reported file.
+        let room = root.len() + directory.as_bytes().len() + name.len() + 2;
+        let mut path = Vec::with_capacity(room);
+        path.extend_from_slice(root);
+        for part in [directory.as_bytes(), name] {
+            if !(part.is_empty() || path.is_empty() || path.ends_with(b"/")) {
+                path.push(b'/');
+            }
+            path.extend_from_slice(part);
+        }
+        PathBytes(path)
+    }
+}
+
+/// One end of a root: an open directory and a name in it, or the directory itself.
+#[derive(Debug)]
+pub struct RootSide {
+    /// Roots in one directory share it: a shell expands a '*' to thousands of them.
+    pub parent: Arc<OwnedFd>,
+    /// `None`: the root entry is `parent` itself.
+    pub name: Option<Name>,
+    /// How its entries are called.
+    pub names: Arc<RootNames>,
+}
+
+impl RootSide {
+    /// The path from `parent` to a path below the root entry.
+    pub fn relative(&self, below: &TreePath) -> Vec<u8> {
+        match &self.name {
+            None => below.as_bytes().to_vec(),
+            Some(name) if below.is_root() => name.as_bytes().to_vec(),
+            Some(name) => [name.as_bytes(), b"/", below.as_bytes()].concat(),
+        }
+    }
+
+    /// The path from `parent` to a directory below the root. A root that is a single entry lies in `parent`.
+    pub fn directory(&self, below: &TreePath) -> Vec<u8> {
+        if self.names.is_directory { self.relative(below) } else { Vec::new() }
+    }
+
+    /// The root entry as a user would type it.
+    pub fn display(&self) -> &PathBytes {
+        &self.names.display
+    }
+}
