@@ -1,13 +1,9 @@
 //! The questions of a remote mover to its coordinator, and the answers.
-use dmover_model::{Answer, CoordinatorRequest, EntryError};
+use dmover_model::{Answer, CoordinatorRequest};
 use dmover_observe::lock;
 
 use crate::context::Engine;
-
-/// An error with its path.
-pub(crate) fn named(error: &EntryError) -> String {
-    format!("'{}': {error}", error.path.to_path().display())
-}
+use crate::root_marks::named;
 
 impl Engine {
     /// Answers a question of a remote mover.
@@ -18,7 +14,7 @@ impl Engine {
             CoordinatorRequest::OtherPlaces(theirs) => {
                 Answer::OtherPlaces(self.other_places(&theirs))
             }
-            CoordinatorRequest::Mount(name) => Answer::Mount(self.mounts.named(&name)),
+            CoordinatorRequest::Mount(name) => Answer::Mount(self.end.mounts.named(&name)),
             CoordinatorRequest::OnTheWay(names) => {
                 Answer::OnTheWay(self.guard.on_the_way(self, names))
             }
@@ -32,10 +28,5 @@ impl Engine {
                 Answer::Sealed(self.sealed_content(identity).map(Box::new))
             }
         }
-    }
-
-    /// Asks the coordinator, if it is another process.
-    pub(crate) fn ask(&self, question: impl FnOnce() -> CoordinatorRequest) -> Option<Answer> {
-        self.desk.as_ref().and_then(|desk| desk.ask(question()))
     }
 }

@@ -2,86 +2,20 @@
 //!
 //! It gets batches of records without descriptors, each with its decision; it gets content from the source half only
 //! when an entry needs it. Every entry is retried, timed, counted and reported here.
-use dmover_model::{
-    Action, Digest, EntryError, EntryKind, EntryRecord, ErrorClass, Event, Extended, Identity,
-    Item, Metadata, Operation, Overwrite, Shape, Side, Verb, When,
-};
+use dmover_model::{Action, EntryError, EntryKind, Event, Item, Operation, Side, Verb, When};
 use dmover_observe::{Counter, station};
 use dmover_plan::decide::Decision;
 use dmover_plan::itemize;
-use dmover_sys::{AsFd, Errno, directory, path, stat};
+use dmover_sys::path;
 use std::time::Instant;
 
-use crate::file::Opened;
-use crate::later::Temporary;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use crate::snapshot::Based;
+use crate::planned::{Moved, Planned};
 use dmover_local::content::data_bytes;
-use dmover_local::error::{entry_error, is_locked_out};
-
-/// A record with the decision of `plan` about it.
-#[derive(Debug, Clone)]
-pub struct Planned {
-    /// The entry.
-    pub record: EntryRecord,
-    /// The decision.
-    pub decision: Decision,
-    /// The existing entry at the destination.
-    pub existing: Option<Metadata>,
-    /// The entry of the previous snapshot, if the destination has none.
-    pub base: Option<Based>,
-}
-
-/// The result of copying one entry.
-#[derive(Debug, Default)]
-pub(crate) struct Moved {
-    pub bytes: u64,
-    /// Digests of the content, if requested.
-    pub made: Vec<Made>,
-    /// The version that was read, which may be later than the one that the scan found.
-    pub version: Option<Metadata>,
-    /// The attributes for the manifest.
-    pub extended: Extended,
-    /// The decision that was needed in the end, if it is not the planned one.
-    pub instead: Option<Decision>,
-    /// The temporary file, if it waits to be renamed.
-    pub later: Option<Temporary>,
-}
-
-/// The digest of a file or of a range, in pieces.
-#[derive(Debug)]
-pub(crate) struct Made {
-    pub shape: Shape,
-    /// The offsets at the source and at the destination, if it is not about the whole file.
-    pub at: Option<(u64, u64)>,
-    pub pieces: Vec<Digest>,
-}
-
-impl Moved {
-    pub fn bytes(bytes: u64) -> Self {
-        Self { bytes, ..Self::default() }
-    }
-
-    /// A result that copied nothing, because another decision is needed.
-    pub fn otherwise(decision: Decision) -> Self {
-        Self { instead: Some(decision), ..Self::default() }
-    }
-}
-
-/// A finished temporary file, to be renamed into place.
-#[derive(Clone, Copy)]
-pub(crate) struct Renaming<'a> {
-    pub name: &'a [u8],
-    pub last: &'a [u8],
-    pub decision: Decision,
-    /// The source is immutable or append-only, so an old copy may be too.
-    pub locks: bool,
-    /// The identity of the temporary file.
-    pub identity: Identity,
-    /// The source entry that it is a copy of.
-    pub source: Identity,
-}
+use dmover_local::error::{denied, is_locked_out};
+use dmover_local::session::WriteError;
+use dmover_local::source::Opened;
 
 impl Mover<'_> {
     /// Applies a batch of planned entries of one directory.
@@ -118,9 +52,8 @@ impl Mover<'_> {
         self.note_entry(level, planned.record.name.as_bytes(), started);
         self.unrepaired = None;
         for attempt in 1.. {
-            self.in_place = false;
             let result = self.attempt(level, &planned, opened.take());
-            let mut error = match result {
+            let WriteError { mut error, in_place } = match result {
                 Ok(mut moved) => {
                     match moved.later.take() {
                         Some(later) => self.put_off(level, planned, (moved, later), started),
@@ -132,7 +65,7 @@ impl Mover<'_> {
             };
             error.attempt = attempt;
             let lifted = is_locked_out(error.errno) && engine.lift_directory(level);
-            if self.in_place || (!lifted && !engine.may_pass(&error, attempt)) {
+            if in_place || (!lifted && !engine.may_pass(&error, attempt)) {
                 engine.error(error);
                 self.tell_unrepaired();
                 return false;
@@ -164,9 +97,9 @@ impl Mover<'_> {
         level: &Level,
         planned: &Planned,
         opened: Option<Opened>,
-    ) -> Result<Moved, EntryError> {
+    ) -> Result<Moved, WriteError> {
         match self.engine.spec.verb {
-            Verb::Sum => self.sum_entry(level, &planned.record, opened),
+            Verb::Sum => Ok(self.sum_entry(level, &planned.record, opened)?),
             Verb::Verify if !self.is_copying => self.verify_entry(level, planned, 1),
             Verb::Copy | Verb::Sync | Verb::Verify => self.bring(level, planned, opened),
         }
@@ -178,15 +111,15 @@ impl Mover<'_> {
         level: &Level,
         planned: &Planned,
         opened: Option<Opened>,
-    ) -> Result<Moved, EntryError> {
+    ) -> Result<Moved, WriteError> {
         let record = &planned.record;
         if let Decision::Refuse(class, words) = planned.decision {
             let path = level.target_path(record.destination_name().as_bytes());
             let operation = Operation::Create;
-            return Err(EntryError::plain(Side::Destination, operation, class, path, words));
+            return Err(EntryError::plain(Side::Destination, operation, class, path, words).into());
         }
         match planned.decision {
-            Decision::Skip => return self.digest_of_skipped(level, record),
+            Decision::Skip => return Ok(self.digest_of_skipped(level, record)?),
             Decision::Clear if !self.engine.spec.policy.dry_run => {
                 self.clear(level, planned);
                 return Ok(Moved::otherwise(Decision::Clear));
@@ -225,14 +158,13 @@ impl Mover<'_> {
         }
         let result = match record.metadata.kind {
             EntryKind::File => self.bring_file(level, target, planned, opened),
-            _ => self.bring_other(level, target, record, planned.decision),
+            _ => self.bring_other(level, target, record, planned.decision).map_err(Into::into),
         };
-        result.map_err(|e| self.explain(level, target, planned, e))
+        result.map_err(|e| WriteError { error: self.explain(target, planned, e.error), ..e })
     }
 
     fn explain(
         &self,
-        level: &Level,
         target: &TargetDirectory,
         planned: &Planned,
         error: EntryError,
@@ -240,7 +172,7 @@ impl Mover<'_> {
         const EEXIST: i32 = 17;
         let create = error.operation == Operation::Create && planned.decision == Decision::Create;
         if error.errno == EEXIST && create {
-            return self.taken(level, target, planned.record.destination_name().as_bytes());
+            return self.session.taken(target, planned.record.destination_name().as_bytes());
         }
         error
     }
@@ -248,136 +180,11 @@ impl Mover<'_> {
     /// Checks that this mover still has the lease of the task, before a step that cannot be undone.
     pub(crate) fn check_lease(&self, level: &Level, name: &[u8]) -> Result<(), EntryError> {
         if let Some(target) = &level.target {
-            self.writes_to(target);
-        }
-        if self.lease.holds() {
-            return Ok(());
+            return self.session.check_commit(target, name);
         }
         let path = if name.is_empty() { level.own_target_path() } else { level.target_path(name) };
-        let words = "this mover lost its lease";
-        let (side, class) = (Side::Destination, ErrorClass::Fenced);
-        Err(EntryError::plain(side, Operation::Attempt, class, path, words))
-    }
-
-    /// The error of an entry that could not be created under `name`, which may be a temporary one.
-    ///
-    /// A file server may have created it although its answer was lost. An entry under a random name of this job can be
-    /// nothing else, so it is removed.
-    pub(crate) fn not_made(
-        &self,
-        level: &Level,
-        target: &TargetDirectory,
-        name: &[u8],
-        last: &[u8],
-        error: Errno,
-    ) -> EntryError {
-        // A person knows the final name, not the temporary one.
-        let shown = level.target_path(last);
-        if name != last {
-            // Usually there is nothing to remove, and the original error is reported.
-            let _ = directory::unlink(&target.fd, name);
-            if error == Errno::EXIST {
-                let words = "another entry has its temporary name";
-                let (side, class) = (Side::Destination, ErrorClass::Busy);
-                return EntryError::plain(side, Operation::Create, class, shown, words);
-            }
-        }
-        entry_error(Side::Destination, Operation::Create, shown, error)
-    }
-
-    /// Whether an entry is written under a temporary name. A name that is absent gets its content at once, unless the
-    /// policy could later mistake an interrupted entry for one to keep.
-    pub(crate) fn needs_temporary(&self, decision: Decision) -> bool {
-        let policy = &self.engine.spec.policy;
-        let keeps = matches!(policy.overwrite, Overwrite::Never | Overwrite::Older);
-        decision == Decision::Replace || keeps || policy.backup.is_some()
-    }
-
-    /// Renames a finished temporary file into place. If the name was absent when the decision was made, it must still
-    /// be absent.
-    pub(crate) fn put_in_place(
-        &self,
-        level: &Level,
-        target: &TargetDirectory,
-        renaming: Renaming<'_>,
-    ) -> Result<(), EntryError> {
-        let Renaming { name, last, decision, locks, identity, source } = renaming;
-        let fail =
-            |e| entry_error(Side::Destination, Operation::Rename, level.target_path(last), e);
-        self.check_lease(level, last)?;
-        if decision != Decision::Create {
-            self.back_up(level, target, last, source)?;
-            let mut renamed = directory::rename(&target.fd, name, last);
-            if renamed == Err(Errno::PERM)
-                && (locks || self.is_locked_by_us(level, target, last))
-                && self.lift_file(target, last)
-            {
-                renamed = directory::rename(&target.fd, name, last);
-            }
-            return match renamed {
-                // A file server did it and lost the answer.
-                Err(_) if self.is_at(target, last, identity) => Ok(()),
-                result => result.map_err(fail),
-            };
-        }
-        let linked = directory::hard_link(&target.fd, name, &target.fd, last);
-        match linked {
-            Ok(()) => directory::unlink(&target.fd, name).map_err(fail),
-            Err(_) if self.is_at(target, last, identity) => {
-                directory::unlink(&target.fd, name).map_err(fail)
-            }
-            Err(Errno::EXIST) => Err(self.taken(level, target, last)),
-            // No hard links here.
-            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
-                match directory::rename_new(&target.fd, name, last) {
-                    Ok(true) => Ok(()),
-                    Ok(false) if stat::stat_at(&target.fd, last, false).is_ok() => {
-                        Err(self.taken(level, target, last))
-                    }
-                    Ok(false) => directory::rename(&target.fd, name, last).map_err(fail),
-                    Err(_) if self.is_at(target, last, identity) => Ok(()),
-                    Err(Errno::EXIST) => Err(self.taken(level, target, last)),
-                    Err(error) => Err(fail(error)),
-                }
-            }
-            Err(error) => Err(fail(error)),
-        }
-    }
-
-    /// Whether a name refers to this very entry.
-    pub(crate) fn is_at(&self, target: &TargetDirectory, name: &[u8], identity: Identity) -> bool {
-        let found = stat::stat_at(&target.fd, name, false);
-        found.is_ok_and(|found| self.engine.mounts.identity(&found) == identity)
-    }
-
-    /// Whether an earlier pass has locked the entry under a name, while its source is not locked any more.
-    pub(crate) fn is_locked_by_us(
-        &self,
-        level: &Level,
-        target: &TargetDirectory,
-        last: &[u8],
-    ) -> bool {
-        let found = stat::stat_at(&target.fd, last, false);
-        found.is_ok_and(|found| {
-            self.engine.history.is_own_lock(level.clocks(), &self.engine.mounts.metadata(&found))
-        })
-    }
-
-    pub(crate) fn lift_file(&self, target: &TargetDirectory, last: &[u8]) -> bool {
-        path::open_file_at(&target.fd, last, false)
-            .is_ok_and(|fd| self.engine.attributes().lift_flags(fd.as_fd()))
-    }
-
-    /// The error for a name that was absent and is taken now: by another source entry on a destination that ignores
-    /// case, or by another program, which a new scan shows.
-    pub(crate) fn taken(&self, level: &Level, target: &TargetDirectory, last: &[u8]) -> EntryError {
-        let path = level.target_path(last);
-        let (class, words) = if self.is_exact(target, last) {
-            (ErrorClass::Busy, "another writer created an entry with this name")
-        } else {
-            (ErrorClass::NameClash, "an entry whose name differs only in case exists here")
-        };
-        EntryError::plain(Side::Destination, Operation::Create, class, path, words)
+        let at = (Side::Destination, Operation::Attempt);
+        self.permit().may_commit().map_err(|why| denied(why, at, path))
     }
 
     /// Counts, times and reports the action on an entry.

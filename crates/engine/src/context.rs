@@ -1,10 +1,10 @@
 //! The state that all movers of one job in one process share.
 use dmover_journal::{Failures, KnownPaths, OpenFiles};
 use dmover_model::{
-    Carried, EntryError, ErrorClass, Event, Identity, JobSpec, LossKind, Metadata, Note, Operation,
-    PathBytes, Side, Times, TreePath, Verb,
+    Carried, EntryError, ErrorClass, Identity, JobSpec, LossKind, Operation, PathBytes, Side,
+    Times, TreePath, Verb,
 };
-use dmover_observe::{Counter, Counters, Monitor, Slowest, Spread, lock};
+use dmover_observe::{Counter, Counters, Monitor, Slowest, lock};
 use dmover_plan::breaker::Breaker;
 use dmover_plan::filter::Filter;
 use dmover_plan::history::History;
@@ -20,30 +20,30 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::bounds::Bounds;
-use crate::control::{Control, StopReason};
+use crate::control::Control;
 use crate::coordinator_client::CoordinatorClient;
+use crate::delete_guard::Guard;
 use crate::destination_lock::DestinationLock;
 use crate::following::Following;
 use crate::hash_guesses::Guesses;
 use crate::limits::RateLimits;
-use crate::made::Recorder;
 use crate::mover_report::ReportItem;
 use crate::recheck::Doubtful;
+use crate::recorder::Recorder;
 use crate::root::OverlappingRoots;
-use crate::roots::RootTable;
-use crate::snapshot::Sharing;
-use crate::storage::Trust;
-use crate::sync::Guard;
+use crate::sharing::Sharing;
+use crate::trust::Trust;
 use crate::written_parts::WrittenParts;
 use dmover_local::attributes::AttributeRules;
-use dmover_local::capability::CapabilityCache;
 use dmover_local::content::ContentRules;
-use dmover_local::flush::Flusher;
-use dmover_local::layout::LayoutHook;
-use dmover_local::mounts::MountTable;
-use dmover_local::privilege::Privilege;
-use dmover_local::unflushed::Unflushed;
-use dmover_tree::Reports;
+use dmover_local::end::{Local, LocalEnd, Rules};
+
+mod reports;
+mod roots;
+mod verb;
+
+pub(crate) use roots::RootTable;
+pub(crate) use verb::CHECKED;
 
 /// The first wait for an entry that another host has created; each further wait is twice as long. The second value
 /// limits it.
@@ -72,23 +72,19 @@ pub struct Engine {
     pub(crate) slowest: Slowest,
     pub(crate) filter: Filter,
     pub(crate) ids: IdentityMap,
-    pub(crate) mounts: MountTable,
-    pub(crate) capabilities: CapabilityCache,
+    /// What the movers of this process know of the file systems of this host.
+    pub(crate) end: LocalEnd,
     pub(crate) temporaries: TemporaryNames,
     pub(crate) control: Arc<Control>,
     pub(crate) limits: RateLimits,
-    pub(crate) privilege: Privilege,
     /// The user and groups of a process without privilege.
     pub(crate) unprivileged: Option<Unprivileged>,
-    pub(crate) layout: Arc<dyn LayoutHook>,
     /// Paths in the manifest that a tree is compared with.
     pub(crate) known: Mutex<KnownPaths>,
     /// Times to set on directories after repairs below them.
     pub(crate) kept_times: Mutex<HashMap<TreePath, Times>>,
     /// Which functions digests of 64 digits had so far, in lists that do not name the function.
     pub(crate) guesses: Guesses,
-    /// Files that stay although their content could not be flushed.
-    pub(crate) unflushed: Unflushed,
     /// Results of large files with several names, until the other names are linked.
     pub(crate) sealed: Mutex<VecDeque<Carried>>,
     /// Writes a manifest.
@@ -114,8 +110,6 @@ pub struct Engine {
     pub(crate) tally: Mutex<Tally>,
     /// The run resumes the work of an earlier run.
     pub(crate) is_resumed: bool,
-    /// Flushes completed work to storage, if that is required.
-    pub(crate) flusher: Option<Flusher>,
     /// The job has a journal.
     pub(crate) keeps_journal: bool,
     /// Parts of large files are recorded after they are flushed.
@@ -180,21 +174,6 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    pub(crate) fn count(&self, counter: Counter) {
-        self.add(counter, 1);
-    }
-
-    pub(crate) fn add(&self, counter: Counter, amount: u64) {
-        self.counters.add(counter, amount);
-        self.tell_count(counter, amount);
-    }
-
-    /// Adds a value to a histogram: microseconds or bytes.
-    pub(crate) fn spread(&self, spread: Spread, value: u64) {
-        self.counters.note(spread, value);
-        self.tell_spread(spread, value);
-    }
-
     /// Requests another full scan, because nothing else can correct this.
     pub(crate) fn look_again(&self, why: &str) {
         match &self.following {
@@ -208,61 +187,6 @@ impl Engine {
     pub(crate) fn needs_all(&self) -> Option<String> {
         let again = lock(&self.looks_again).clone();
         again.or_else(|| self.following.as_ref().and_then(Following::needs_all))
-    }
-
-    /// Reports an entry that failed for good.
-    pub(crate) fn error(&self, error: EntryError) {
-        // The coordinator decides whether a host's error counts, and informs its guard then.
-        if self.desk.is_none() || !error.may_be_the_hosts() {
-            self.guard.heard(&error);
-        }
-        if self.tell(|| ReportItem::Error(error.clone())) {
-            self.troubled.store(true, Ordering::Release);
-            log(&error);
-            return;
-        }
-        if error.class == ErrorClass::Cancelled {
-            self.count(Counter::NotAttempted);
-        } else {
-            self.count(Counter::Errors);
-            if error.class.source_moved_on() && error.side == Side::Source {
-                self.count(Counter::SourceErrors);
-            }
-        }
-        let class = error.class;
-        let error = self.judged(error);
-        // First, so that a status never counts an error that is not listed yet.
-        if let Some(failures) = &self.failures {
-            failures.note(&error);
-        }
-        *lock(&self.tally).errors.entry(error.class).or_default() += 1;
-        // What was not attempted is no error of its entry: the journal has it as a task.
-        if self.keeps_journal && error.class != ErrorClass::Cancelled {
-            lock(&self.unrecorded).push(error.clone());
-            if self.history.suspect_since.is_some() {
-                // It was to be compared, since an earlier pass was cut off, and the end of this one ends that.
-                let path = self.tree_path(&error);
-                self.doubt(path.unwrap_or_else(TreePath::root));
-            }
-        }
-        log(&error);
-        self.monitor.event(&Event::Error(error));
-        let systemic = lock(&self.breaker).failure(class);
-        self.troubled.store(true, Ordering::Release);
-        if let Some(class) = systemic
-            && self.control.stop(StopReason::Systemic(class))
-        {
-            let reason = format!(
-                "all entries fail with the same error ({}): {}",
-                class.word(),
-                class.advice()
-            );
-            self.monitor.event(&Event::Paused { reason });
-        }
-        let most = self.spec.limits.errors_max;
-        if most.is_some_and(|most| self.counters.get(Counter::Errors) >= most.max(1)) {
-            self.control.stop(StopReason::Errors);
-        }
     }
 
     /// The path of an entry below its root.
@@ -356,65 +280,26 @@ impl Engine {
         }
     }
 
-    /// The metadata of the source, with the owner mapped to the destination.
-    pub(crate) fn as_mapped(&self, source: &Metadata) -> Metadata {
-        let (uid, gid) = (self.ids.user(source.uid), self.ids.group(source.gid));
-        Metadata { uid, gid, ..source.clone() }
+    /// This host as an end of the job.
+    pub(crate) fn local(&self) -> Local<'_> {
+        let rules = Rules {
+            policy: &self.spec.policy,
+            ids: &self.ids,
+            history: &self.history,
+            compares: self.spec.verb == Verb::Verify,
+            updates: self.spec.verb == Verb::Sync,
+        };
+        Local { end: &self.end, rules, reports: self }
     }
 
     /// How content is copied, read and compared.
     pub(crate) fn content(&self) -> ContentRules<'_> {
-        ContentRules {
-            policy: &self.spec.policy,
-            compares: self.spec.verb == Verb::Verify,
-            reports: self,
-        }
+        self.local().content()
     }
 
     /// How attributes are read and set.
     pub(crate) fn attributes(&self) -> AttributeRules<'_> {
-        AttributeRules {
-            policy: &self.spec.policy,
-            ids: &self.ids,
-            privilege: self.privilege,
-            compares: self.spec.verb == Verb::Verify,
-            reports: self,
-        }
-    }
-
-    pub(crate) fn note(&self, note: Note, path: impl FnOnce() -> PathBytes) {
-        if self.desk.is_some() {
-            self.tell(|| ReportItem::Note { path: path(), note });
-            return;
-        }
-        self.count(match note {
-            Note::OwnerNotKept => Counter::OwnersNotKept,
-            Note::SetIdDropped => Counter::SetIdsDropped,
-            Note::PrivilegedAttribute => Counter::PrivilegedAttributes,
-            Note::LeftoverRemoved => Counter::LeftoversRemoved,
-            Note::TemporarySkipped => Counter::TemporariesSkipped,
-            Note::SourceAtimeTouched => Counter::SourceAtimesTouched,
-            Note::SystemAttribute => Counter::SystemAttributes,
-            Note::OpenForWriting => Counter::FilesOpenForWriting,
-        });
-        self.monitor.event(&Event::Note { path: path(), note });
-    }
-
-    pub(crate) fn loss(&self, kind: LossKind, path: PathBytes, detail: impl Into<String>) {
-        let detail = detail.into();
-        let (told_path, told_detail) = (&path, &detail);
-        let said =
-            || ReportItem::Loss { path: told_path.clone(), kind, detail: told_detail.clone() };
-        if self.tell(said) {
-            return;
-        }
-        let allowed = self.spec.policy.allow_loss.has(kind);
-        self.count(if allowed { Counter::LossesAllowed } else { Counter::Losses });
-        *lock(&self.tally).losses.entry(kind).or_default() += 1;
-        if !allowed {
-            tracing::warn!(?path, kind = kind.word(), %detail, "attribute lost");
-        }
-        self.monitor.event(&Event::Loss { path, kind, detail, allowed });
+        self.local().attributes()
     }
 
     /// Whether a directory behind a followed link lies below a destination root.
@@ -423,7 +308,7 @@ impl Engine {
         let mut last = None;
         while let Ok(fd) = &above {
             let Ok(found) = stat::stat_fd(fd) else { return false };
-            let identity = self.mounts.identity(&found);
+            let identity = self.end.mounts.identity(&found);
             if self.is_forbidden(identity) {
                 return true;
             }
@@ -458,31 +343,6 @@ impl Engine {
 
     pub(crate) fn is_forbidden(&self, identity: Identity) -> bool {
         self.forbidden.read().unwrap_or_else(PoisonError::into_inner).contains(&identity)
-    }
-}
-
-impl Reports for Engine {
-    fn add(&self, counter: Counter, amount: u64) {
-        self.add(counter, amount);
-    }
-
-    fn note(&self, note: Note, path: &dyn Fn() -> PathBytes) {
-        self.note(note, path);
-    }
-
-    fn loss(&self, kind: LossKind, path: PathBytes, detail: String) {
-        self.loss(kind, path, detail);
-    }
-}
-
-/// Writes an error to the log. An entry that was not attempted is no error of its own.
-fn log(error: &EntryError) {
-    let EntryError { path, operation, class, errno, attempt, .. } = error;
-    if *class == ErrorClass::Cancelled {
-        tracing::debug!(?path, "entry not attempted");
-    } else {
-        let class = class.word();
-        tracing::warn!(?path, ?operation, class, errno, attempt, reason = %error, "entry failed");
     }
 }
 

@@ -8,58 +8,45 @@ use dmover_plan::equality::same_time;
 use dmover_plan::itemize;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, Errno, OwnedFd, directory, flags, path, set, stat};
-
-use dmover_local::attributes::{Attributes, Object};
-use dmover_tree::{Limit, Permit};
+use dmover_sys::{AsFd, Errno, directory, flags, path, stat};
 
 use crate::context::Engine;
 use crate::level::{Level, SourceDirectory, TargetDirectory};
 use crate::mover::Mover;
+use dmover_local::attributes::{Attributes, Object};
 use dmover_local::error::{EPERM, entry_error, is_locked_out};
-
-/// The place of a new directory.
-#[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
-    pub parent: &'a OwnedFd,
-    /// The default ACL that the parent gives to new entries.
-    pub inherits_acl: Option<u32>,
-    pub name: &'a [u8],
-}
+use dmover_local::make_directory::NewDirectory;
 
 impl Mover<'_> {
     /// Opens or creates the destination directory; `None` in a dry run if it does not exist.
     pub(crate) fn make_target(
         &mut self,
-        place: Place<'_>,
+        new: NewDirectory<'_>,
         source: &Metadata,
-        shown: &dyn Fn() -> dmover_model::PathBytes,
     ) -> Result<Option<TargetDirectory>, EntryError> {
         let engine = self.engine;
         // A file server may make it and lose the answer: then the next attempt finds it.
         let mut tried = false;
         engine.insist(|| {
-            let made = self.try_to_make(place, source, shown, &mut tried)?;
+            let made = self.try_to_make(new, source, &mut tried)?;
             Ok(made.map(|target| TargetDirectory { made: target.made || tried, ..target }))
         })
     }
 
     fn try_to_make(
         &mut self,
-        place: Place<'_>,
+        new: NewDirectory<'_>,
         source: &Metadata,
-        shown: &dyn Fn() -> dmover_model::PathBytes,
         tried: &mut bool,
     ) -> Result<Option<TargetDirectory>, EntryError> {
         station::at(Activity::TargetNames);
         let engine = self.engine;
-        let Place { parent, inherits_acl, name } = place;
-        let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
-        match self.open_target_directory(parent, name) {
+        let NewDirectory { parent, inherits_acl, name, place } = new;
+        match engine.local().open_own_directory(parent, name) {
             Ok(fd) => {
-                let mut target = engine.target_directory(fd, false, shown)?;
-                target.opened_up = engine.opened_up(&target, shown)?;
-                self.remove_leftovers(&target, Some(source), shown)?;
+                let mut target = engine.target_directory(fd, false, place.clone())?;
+                target.opened_up = engine.local().open_up(&target)?;
+                self.remove_leftovers(&target, Some(source))?;
                 return Ok(Some(target));
             }
             Err(error) if stat::is_absent(error) => {}
@@ -68,98 +55,36 @@ impl Mover<'_> {
                     engine.count_missing_directory();
                     return Ok(None);
                 }
-                self.make_way(parent, name, shown)?;
+                self.session.make_way(new)?;
+                engine.count(Counter::EntriesReplaced);
             }
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 let words = "the destination entry is not a directory";
                 let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
                 let operation = Operation::MakeDirectory;
-                return Err(EntryError::plain(side, operation, class, shown(), words));
+                return Err(EntryError::plain(side, operation, class, place.own(), words));
             }
-            Err(error) => return Err(fail(Operation::Open, error)),
+            Err(e) => return Err(entry_error(Side::Destination, Operation::Open, place.own(), e)),
         }
         if engine.spec.policy.dry_run {
             engine.count_missing_directory();
             return Ok(None);
         }
-        let mode = if engine.privilege.privileged { source.mode & 0o700 } else { 0o700 };
-        self.permit().one_more(Limit::Creates);
-        match directory::make_directory(parent, name, mode) {
-            // Another mover of this job, working on the same list, was faster.
-            Err(Errno::EXIST) => {
-                let fd = path::open_directory_below(parent, name)
-                    .map_err(|e| fail(Operation::Open, e))?;
-                return engine.target_directory(fd, false, shown).map(Some);
-            }
-            made => {
-                *tried = true;
-                made.map_err(|e| fail(Operation::MakeDirectory, e))?;
-            }
+        let (fd, is_made) = self.session.make_directory(new, source, tried)?;
+        let mut target = engine.target_directory(fd, is_made, place.clone())?;
+        if !is_made {
+            return Ok(Some(target));
         }
-        let fd = path::open_directory_below(parent, name).map_err(|e| fail(Operation::Open, e))?;
-        let mut target = engine.target_directory(fd, true, shown)?;
         let by_record = engine.dresses_by_record();
         if !by_record {
             target.default_acl = inherits_acl;
         }
-        // Between mkdir and open another program may have replaced the directory.
-        let own = target.facts.is_own(target.metadata.uid, engine.privilege.uid);
-        if !own {
-            let words = "another directory has replaced this one";
-            let (side, class) = (Side::Destination, ErrorClass::Escaped);
-            return Err(EntryError::plain(side, Operation::Check, class, shown(), words));
-        }
-        self.writes_to(&target);
+        self.session.check_made(&target)?;
         engine.count(Counter::DirectoriesCreated);
-        if by_record {
-            return Ok(Some(target));
-        }
-        let object = directory_object(&target, shown);
-        engine.attributes().prepare(object, &Attributes::default())?;
-        if engine.attributes().takes_acl_away(object, &Attributes::default()) {
-            target.default_acl = None;
+        if !by_record {
+            self.session.prepare_directory(&mut target)?;
         }
         Ok(Some(target))
-    }
-
-    /// Removes an entry that is not a directory where the source has one.
-    fn make_way(
-        &self,
-        parent: &OwnedFd,
-        name: &[u8],
-        shown: &dyn Fn() -> dmover_model::PathBytes,
-    ) -> Result<(), EntryError> {
-        let fail = |e| entry_error(Side::Destination, Operation::Unlink, shown(), e);
-        // unlink(2) takes no directory, so what has become one meanwhile stays.
-        let mut gone = directory::unlink(parent, name);
-        if gone == Err(Errno::PERM)
-            && let Ok(fd) = path::open_file_at(parent, name, false)
-            && self.engine.attributes().lift_flags(fd.as_fd())
-        {
-            gone = directory::unlink(parent, name);
-        }
-        gone.map_err(fail)?;
-        self.engine.count(Counter::EntriesReplaced);
-        Ok(())
-    }
-
-    /// Opens a destination directory. Without privilege, a directory of this user that is closed to its owner is made
-    /// accessible first.
-    fn open_target_directory(&self, parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
-        let privilege = self.engine.privilege;
-        match path::open_directory_below(parent, name) {
-            Err(Errno::ACCESS) if !privilege.privileged && !self.engine.spec.policy.dry_run => {
-                let pinned = path::pin_at(parent, name)?;
-                let found = stat::stat_fd(&pinned)?;
-                let is_directory = found.mode & 0o170_000 == 0o040_000;
-                if found.uid != privilege.uid || !is_directory {
-                    return Err(Errno::ACCESS);
-                }
-                set::mode_pinned(&pinned, found.mode & 0o7777 | 0o700)?;
-                path::open_directory_below(parent, name)
-            }
-            result => result,
-        }
     }
 
     /// Removes leftovers of an interrupted run of this job in a directory that existed before.
@@ -169,7 +94,6 @@ impl Mover<'_> {
         &mut self,
         target: &TargetDirectory,
         source: Option<&Metadata>,
-        shown: &dyn Fn() -> dmover_model::PathBytes,
     ) -> Result<(), EntryError> {
         let engine = self.engine;
         let identity = target.metadata.identity;
@@ -178,7 +102,8 @@ impl Mover<'_> {
         if engine.spec.policy.dry_run || searched {
             return Ok(());
         }
-        let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
+        let place = &target.place;
+        let fail = |operation, e| entry_error(Side::Destination, operation, place.own(), e);
         let mut found = Vec::new();
         // A descriptor of its own, so that the position of `target` stays at the start.
         let fd = path::open_directory_at(&target.fd, b".").map_err(|e| fail(Operation::Open, e))?;
@@ -206,7 +131,7 @@ impl Mover<'_> {
             }
             match gone {
                 Ok(()) => engine.note(Note::LeftoverRemoved, || {
-                    shown().join(&dmover_model::TreePath::root().join(&name))
+                    place.own().join(&dmover_model::TreePath::root().join(&name))
                 }),
                 Err(error) if stat::is_absent(error) => {}
                 Err(error) => engine.error(fail(Operation::Unlink, error)),
@@ -271,7 +196,7 @@ impl Mover<'_> {
         let source_shown = || level.own_source_path();
         let found = stat::stat_fd(&target.fd)
             .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
-        let now = engine.mounts.metadata(&found);
+        let now = engine.end.mounts.metadata(&found);
         if engine.spec.verb == Verb::Sync && self.is_finished(level, target, &now) {
             engine.count_unsettable(&source.metadata, &now);
             return Ok(());
@@ -281,7 +206,7 @@ impl Mover<'_> {
             engine.attributes().read(source.fd.as_fd(), Held::Open, &source_shown)?;
         let plain = target.made && !target.hands_down_project;
         engine.settle_project(level, EntryKind::Directory, &mut attributes, plain)?;
-        let object = directory_object(target, &shown);
+        let object = target.object(&shown);
         engine.attributes().set_project(object, &attributes)?;
         // What was inherited was taken away when the directory was made.
         engine.attributes().prepare(Object { inherits: None, ..object }, &attributes)?;
@@ -306,7 +231,7 @@ impl Mover<'_> {
         // Whatever was set has moved the change time.
         let after = stat::stat_fd(&target.fd)
             .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
-        if engine.mounts.metadata(&after).ctime != now.ctime {
+        if engine.end.mounts.metadata(&after).ctime != now.ctime {
             engine.count(Counter::DirectoriesUpdated);
         }
         Ok(())
@@ -390,7 +315,7 @@ impl Mover<'_> {
         let Some(target) = level.target.as_ref().filter(|target| target.folds_case) else {
             return Ok(());
         };
-        if stat::stat_at(&target.fd, name, false).is_err() || self.is_exact(target, name) {
+        if stat::stat_at(&target.fd, name, false).is_err() || self.session.is_exact(target, name) {
             return Ok(());
         }
         let words = "an entry whose name differs only in case exists here";
@@ -438,10 +363,14 @@ impl Mover<'_> {
                 None
             }
             Some(above) => {
-                let target_shown = || level.target_path(name);
-                let (parent, inherits_acl) = (&above.fd, above.default_acl);
-                let place = Place { parent, inherits_acl, name };
-                let mut make = || self.make_target(place, &source.metadata, &target_shown);
+                let place = above.place.below(name);
+                let new = NewDirectory {
+                    parent: &above.fd,
+                    inherits_acl: above.default_acl,
+                    name,
+                    place: &place,
+                };
+                let mut make = || self.make_target(new, &source.metadata);
                 match make() {
                     Err(error) if is_locked_out(error.errno) && engine.lift_directory(level) => {
                         make()?
@@ -485,15 +414,17 @@ impl Mover<'_> {
         let shown = || level.target_path(name);
         let fail = |e| entry_error(Side::Source, Operation::Open, source_shown(), e);
         let pinned = path::pin_at(&level.source.fd, name).map_err(fail)?;
-        let metadata = engine.mounts.metadata(&stat::stat_fd(&pinned).map_err(fail)?);
+        let metadata = engine.end.mounts.metadata(&stat::stat_fd(&pinned).map_err(fail)?);
         let Some(above) = level.target.as_ref().filter(|_| metadata.kind == EntryKind::Directory)
         else {
             return Ok(());
         };
-        let place = Place { parent: &above.fd, inherits_acl: above.default_acl, name };
-        let made = self.make_target(place, &metadata, &shown)?;
+        let place = &above.place.below(name);
+        let (parent, inherits_acl) = (&above.fd, above.default_acl);
+        let new = NewDirectory { parent, inherits_acl, name, place };
+        let made = self.make_target(new, &metadata)?;
         let Some(target) = made.filter(|_| !engine.spec.policy.dry_run) else { return Ok(()) };
-        let object = directory_object(&target, &shown);
+        let object = target.object(&shown);
         // Attributes of a directory that may not be opened are mostly out of reach as well.
         let attributes = Attributes::default();
         engine.attributes().set(object, &metadata, &attributes, &target.metadata)?;
@@ -510,7 +441,7 @@ impl Mover<'_> {
             path::open_directory_below(&level.source.fd, name)
         };
         let fd = opened.map_err(|e| entry_error(Side::Source, Operation::Open, shown(), e))?;
-        let source = engine.source_directory(fd, shown)?;
+        let source = engine.end.source_directory(fd, level.source.place.below(name))?;
         let target = level.target.as_ref();
         let layered = source.facts.layered || target.is_some_and(|target| target.facts.layered);
         let inside = engine.is_forbidden(source.metadata.identity)
@@ -553,21 +484,4 @@ fn cycle_free(
         return Err(EntryError::plain(side, Operation::Open, class, path, words));
     }
     Ok(ancestors)
-}
-
-pub(crate) fn directory_object<'a>(
-    target: &'a TargetDirectory,
-    shown: &'a dyn Fn() -> dmover_model::PathBytes,
-) -> Object<'a> {
-    Object {
-        fd: target.fd.as_fd(),
-        held: Held::Open,
-        kind: EntryKind::Directory,
-        facts: &target.facts,
-        made: target.made,
-        replaces: None,
-        inherits: target.default_acl,
-        place: None,
-        path: shown,
-    }
 }

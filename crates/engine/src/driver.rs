@@ -4,8 +4,8 @@ use dmover_journal::{
     Starts, StateDirectory, Survey,
 };
 use dmover_model::{
-    Budget, DeleteWhen, Event, ExtraNames, Failed, Fatal, JobId, JobSpec, Notice, Outcome,
-    Placement, RecheckSet, ScanNames, Surveyed, TargetMode, Task, TaskKind, Verb,
+    Budget, DeleteWhen, DirectoryRef, Event, ExtraNames, Failed, Fatal, JobId, JobSpec, Notice,
+    Outcome, Placement, RecheckSet, ScanNames, Surveyed, TargetMode, Task, TaskKind, Verb,
 };
 use dmover_observe::{Board, Counter, Counters, JobView, Monitor, NoMonitor, Stage, lock};
 use dmover_plan::coordinator::{Command, Coordinator, Input, Phase};
@@ -19,22 +19,22 @@ use std::time::Duration;
 use crate::bounds::Bounds;
 use crate::context::Engine;
 use crate::control::{Control, StopReason};
+use crate::delete_guard::Guard;
 use crate::destination_lock::DestinationLock;
 use crate::engine_builder::{Parts, RunFacts, memory_bytes};
+use crate::extra::refuse_missing_destination;
 use crate::fleet::{Fleets, JobOffer, RootsKind};
 use crate::job_identity::{job_id, on_storage, volume_of};
 use crate::job_list::{JobList, RecordSupply};
-use crate::list::root_ref;
-use crate::made::Recorder;
 use crate::mover_report::MoverReport;
 use crate::pace::{self, Allowance};
 use crate::periodic_flush::PeriodicFlush;
 use crate::precount;
 use crate::queue::{Dispatch, Reported};
+use crate::recorder::Recorder;
 use crate::report::{JobReport, JobState};
 use crate::root::{OverlappingRoots, Resolved, Resolver};
-use crate::storage::Trust;
-use crate::sync::{Guard, refuse_missing_destination};
+use crate::trust::Trust;
 use dmover_local::layout::{DefaultLayout, LayoutHook};
 use dmover_local::mounts::MountTable;
 
@@ -703,7 +703,10 @@ impl Run {
                 && (policy.when == DeleteWhen::Delay || engine.guard.asks_for_half()));
         if looks_again && !self.looked_for_extra {
             self.looked_for_extra = true;
-            let look = |root| TaskKind::Scan { directory: root_ref(root), names: ScanNames::Extra };
+            let look = |root| TaskKind::Scan {
+                directory: DirectoryRef::of_root(root),
+                names: ScanNames::Extra,
+            };
             return Ok(engine.roots.ids().map(look).collect());
         }
         if let Some(mut reason) = engine.guard.withholds_all(&engine) {
@@ -768,7 +771,10 @@ impl Engine {
         let policy = self.spec.policy.verify.as_ref();
         let wanted = policy.is_some_and(|policy| policy.extra) && supply.is_whole();
         let root = self.roots.ids().next().filter(|_| wanted);
-        let scan = |root| TaskKind::Scan { directory: root_ref(root), names: ScanNames::Root };
+        let scan = |root| TaskKind::Scan {
+            directory: DirectoryRef::of_root(root),
+            names: ScanNames::Root,
+        };
         root.map(scan).into_iter().collect()
     }
 }

@@ -14,23 +14,24 @@ use std::time::Instant;
 
 use crate::bounds::Bounds;
 use crate::context::Engine;
+use crate::context::RootTable;
 use crate::control::Control;
 use crate::coordinator_client::CoordinatorClient;
+use crate::delete_guard::Guard;
 use crate::destination_lock::DestinationLock;
 use crate::following::Following;
 use crate::hash_guesses::Guesses;
 use crate::limits::RateLimits;
-use crate::made::Recorder;
 use crate::pace::Allowance;
 use crate::recheck::Doubtful;
+use crate::recorder::Recorder;
 use crate::root::{OverlappingRoots, Root};
-use crate::roots::RootTable;
 use crate::settable::unprivileged;
-use crate::snapshot::Sharing;
-use crate::storage::Trust;
-use crate::sync::Guard;
+use crate::sharing::Sharing;
+use crate::trust::Trust;
 use crate::written_parts::WrittenParts;
 use dmover_local::capability::CapabilityCache;
+use dmover_local::end::LocalEnd;
 use dmover_local::flush::Flusher;
 use dmover_local::layout::LayoutHook;
 use dmover_local::mounts::MountTable;
@@ -117,17 +118,20 @@ impl Engine {
             slowest: Slowest::default(),
             filter,
             ids: IdentityMap::new(spec.policy.user_map.clone(), spec.policy.group_map.clone()),
-            mounts: parts.mounts,
-            capabilities: CapabilityCache::default(),
+            end: LocalEnd {
+                mounts: parts.mounts,
+                capabilities: CapabilityCache::default(),
+                privilege,
+                flusher: facts.is_durable.then(Flusher::default),
+                unflushed: Unflushed::default(),
+                layout: parts.layout,
+            },
             temporaries: parts.temporaries,
             control: parts.control,
             limits: RateLimits::new(&spec.limits, parts.own_bytes_per_s),
             unprivileged: unprivileged(privilege),
-            privilege,
-            layout: parts.layout,
             kept_times: Mutex::default(),
             guesses: Guesses::default(),
-            unflushed: Unflushed::default(),
             sealed: Mutex::default(),
             known: Mutex::new(KnownPaths::new(memory / 4, parts.spill_directory)),
             recorder: parts.recorder,
@@ -144,7 +148,6 @@ impl Engine {
             troubled: AtomicBool::new(false),
             tally: Mutex::default(),
             is_resumed: facts.is_resumed,
-            flusher: facts.is_durable.then(Flusher::default),
             keeps_journal: facts.keeps_journal,
             keeps_parts: facts.keeps_parts,
             written_parts: WrittenParts::default(),

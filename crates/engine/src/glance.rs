@@ -106,7 +106,7 @@ impl Mover<'_> {
         if !(alike && ordinary) || self.engine.spec.policy.sync.is_none() {
             return alike && ordinary;
         }
-        let metadata = |of| self.engine.mounts.metadata(of);
+        let metadata = |of| self.engine.end.mounts.metadata(of);
         let (new, old) = (metadata(new), metadata(old));
         !self.engine.is_touched(level, &new, &old)
             && !self.engine.history.is_foreign(level.clocks(), &old)

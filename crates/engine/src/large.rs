@@ -11,18 +11,20 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, stat};
 use std::time::{Duration, Instant};
 
-use crate::apply::{Made, Moved, Planned};
 use crate::context::Engine;
 use crate::control::StopReason;
-use crate::file::{Supply, Unfinished, cannot_share};
 use crate::level::{Level, TargetDirectory};
-use crate::made::Tap;
 use crate::mover::{Mover, TELL_EVERY};
+use crate::planned::{Moved, Planned};
 use crate::queue::Class;
 use crate::sum::in_order;
 use crate::written_parts::{PART_TIME, Part};
 use dmover_local::content::{Holes, Transfer};
+use dmover_local::digest_tap::{Made, Tap};
 use dmover_local::error::{cancelled, entry_error};
+use dmover_local::file::{FileOrder, Unfinished, cannot_share};
+use dmover_local::session::WriteError;
+use dmover_local::source::Supply;
 
 mod partial;
 use partial::Continued;
@@ -73,15 +75,14 @@ impl Mover<'_> {
             Err(error) => return self.engine.error(error),
         };
         for attempt in round.. {
-            self.in_place = false;
             self.unrepaired = None;
             let begun = match self.engine.spec.verb {
                 Verb::Copy | Verb::Sync => self.open_large(&level, file, round),
-                Verb::Sum => self.open_sum(&level, file, round),
+                Verb::Sum => self.open_sum(&level, file, round).map_err(Into::into),
                 Verb::Verify => self.verify_again(&level, &file.name, round),
             };
-            let Err(error) = begun else { return };
-            if self.in_place || !self.engine.may_pass(&error, attempt) {
+            let Err(WriteError { error, in_place }) = begun else { return };
+            if in_place || !self.engine.may_pass(&error, attempt) {
                 self.engine.error(EntryError { attempt, ..error });
                 self.tell_unrepaired();
                 return;
@@ -89,7 +90,7 @@ impl Mover<'_> {
         }
     }
 
-    fn open_large(&mut self, level: &Level, file: &FileRef, round: u32) -> Result<(), EntryError> {
+    fn open_large(&mut self, level: &Level, file: &FileRef, round: u32) -> Result<(), WriteError> {
         let engine = self.engine;
         let record = self.look(level, &file.name)?;
         let Some(planned) = self.plan_record(level, record) else { return Ok(()) };
@@ -103,16 +104,17 @@ impl Mover<'_> {
             self.hand_on_as_inherited();
             return Ok(());
         };
-        let supply = engine.supply(level, &planned.record, &self.permit())?;
+        let supply = engine.supply(level, &planned.record, self.permit())?;
         let last = file.destination_name.as_bytes();
         let begun = match self.continue_partial(level, target, file, &supply)? {
             Some(continued) => continued,
             None => {
-                let temporary = self.temporary_in(level);
+                let temporary = self.session.temporary_in(&level.source, target);
                 let mut unfinished =
-                    self.create_file(level, target, temporary.as_bytes(), last, &supply)?;
-                let tap = engine.tap(supply.metadata.size);
-                unfinished.replaces = engine.takes_after(target, last, planned.existing.as_ref());
+                    self.session.create_file(target, temporary.as_bytes(), last, &supply)?;
+                let tap = self.session.local.rules.tap(supply.metadata.size);
+                unfinished.replaces =
+                    engine.local().takes_after(target, last, planned.existing.as_ref());
                 if self.share_whole(level, file, &supply, &unfinished, tap.as_ref())? {
                     return self.end_shared(level, &planned, &supply, unfinished, tap);
                 }
@@ -137,7 +139,7 @@ impl Mover<'_> {
             round,
             replaces: planned.decision == Decision::Replace,
             opened_ms: engine.started.elapsed().as_millis() as u64,
-            shape: engine.copy_shape(size),
+            shape: self.session.local.rules.digest_shape(size),
             patched,
         };
         let policy = &engine.spec.policy;
@@ -180,8 +182,11 @@ impl Mover<'_> {
         if self.engine.spec.policy.reflink == When::Always {
             return Err(cannot_share(level.target_path(last)));
         }
-        let size = supply.metadata.size;
-        let patched = self.begins_with_old(level, target, planned, unfinished, size)?;
+        let patched = self.session.begins_with_old(
+            self.order(level, target, planned),
+            &supply.metadata,
+            unfinished,
+        )?;
         if !patched {
             let shown = || level.target_path(last);
             let fail = |e| entry_error(Side::Destination, Operation::Allocate, shown(), e);
@@ -240,13 +245,13 @@ impl Mover<'_> {
             facts: &unfinished.target.facts,
             source_path: &source_path,
             target_path: &target_path,
-            permit: &self.permit(),
+            permit: self.permit(),
             tap: tap.map(|tap| &tap.pieces),
         };
         let size = supply.metadata.size;
         let shared = self.engine.content().share(transfer, size)?;
         if shared {
-            self.engine.content().read_for_digest(transfer, size, self.tools)?;
+            self.engine.content().read_for_digest(transfer, size, self.session.tools)?;
         }
         Ok(shared)
     }
@@ -258,13 +263,13 @@ impl Mover<'_> {
         supply: &Supply,
         unfinished: Unfinished<'_>,
         tap: Option<Tap>,
-    ) -> Result<(), EntryError> {
+    ) -> Result<(), WriteError> {
         let started = Instant::now();
         let (record, size) = (&planned.record, supply.metadata.size);
         let name = record.name.as_bytes();
-        self.engine.check_version(level, name, &supply.fd, &supply.metadata)?;
-        let last = record.destination_name().as_bytes();
-        self.end_file(level, last, supply, planned.decision, unfinished)?;
+        self.engine.local().check_version(&level.source, name, &supply.fd, &supply.metadata)?;
+        let order = self.order(level, unfinished.target, planned);
+        self.end_file(order, supply, unfinished)?;
         let made = tap.map(|tap| tap.into_made(None)).into_iter().collect();
         let version = Some(supply.metadata.clone());
         let extended = self.engine.extended_to_keep(&supply.attributes, Held::Open);
@@ -275,17 +280,15 @@ impl Mover<'_> {
 
     /// Sets metadata, flushes, and renames into place.
     fn end_file(
-        &mut self,
-        level: &Level,
-        last: &[u8],
+        &self,
+        order: FileOrder<'_>,
         supply: &Supply,
-        decision: Decision,
         unfinished: Unfinished<'_>,
-    ) -> Result<(), EntryError> {
-        let shown = || level.target_path(last);
+    ) -> Result<(), WriteError> {
+        let shown = || order.to.place.entry(order.last);
         let (metadata, attributes) = (&supply.metadata, &supply.attributes);
-        self.engine.finish_file(&unfinished, metadata, attributes, true, &shown)?;
-        self.settle(level, unfinished, last, (decision, metadata.identity), attributes)
+        self.session.local.finish_file(&unfinished, metadata, attributes, true, &shown)?;
+        self.session.settle(order, unfinished, supply)
     }
 
     /// Copies one chunk. The seal handles a failure.
@@ -331,7 +334,7 @@ impl Mover<'_> {
         let level = engine.open_level(&large.file.directory)?;
         self.note_entry(&level, large.file.name.as_bytes(), begun);
         let target = self.target_of(&level, &large)?;
-        self.writes_to(target);
+        self.session.writes_to(target);
         let (fd, metadata) = self.source_version(&level, &large)?;
         let unfinished = self.open_temporary(&level, target, &large)?;
         let tap = large.shape.map(|shape| Tap::new(shape, task.range.start));
@@ -347,14 +350,14 @@ impl Mover<'_> {
             facts: &target.facts,
             source_path: &source_path,
             target_path: &target_path,
-            permit: &self.permit(),
+            permit: self.permit(),
             tap: tap.as_ref().map(|tap| &tap.pieces),
         };
         let holes = engine.content().holes(&metadata);
         let copied = self.copy_in_steps(task, transfer, holes);
         let checked = copied.and_then(|()| {
             let name = large.file.name.as_bytes();
-            engine.check_version(&level, name, &fd, &metadata)
+            engine.local().check_version(&level.source, name, &fd, &metadata)
         });
         let digests = tap.map(|tap| tap.into_made(None).pieces);
         let pieces = digests.map(|digests| HashedPieces { start: task.range.start, digests });
@@ -363,7 +366,7 @@ impl Mover<'_> {
         let due = checked.is_ok().then(|| self.due_parts(&part)).flatten();
         let flushed = match due {
             // The part is recorded as done, and another run may seal the file.
-            Some(_) if engine.flusher.is_none() || engine.flushes_unheard(target) => {
+            Some(_) if engine.end.flusher.is_none() || engine.local().flushes_unheard(target) => {
                 file::sync_data(unfinished.fd())
             }
             _ => Ok(()),
@@ -376,7 +379,7 @@ impl Mover<'_> {
             engine.written_parts.fail(temporary);
         }
         let changed = due.is_some().then(|| stat::stat_fd(unfinished.fd()).ok()).flatten();
-        let changed = changed.map(|found| engine.mounts.metadata(&found).ctime);
+        let changed = changed.map(|found| engine.end.mounts.metadata(&found).ctime);
         let closed = unfinished.keep();
         if closed.is_err() {
             engine.written_parts.fail(temporary);
@@ -397,7 +400,7 @@ impl Mover<'_> {
     /// The parts to flush and report now, with this one.
     fn due_parts(&self, part: &Part<'_>) -> Option<DoneParts> {
         let engine = self.engine;
-        if engine.flusher.is_some() {
+        if engine.end.flusher.is_some() {
             // Whatever a task has written is on storage when it ends.
             let pieces = part.pieces.clone().into_iter().collect();
             return Some(DoneParts { ranges: vec![part.range], pieces });
@@ -418,16 +421,17 @@ impl Mover<'_> {
         let (mut start, mut told) = (task.range.start, Instant::now());
         let since = told;
         while start < task.range.end {
-            let step = self.tools.step.bytes(piece);
+            let step = self.session.tools.step.bytes(piece);
             let begun = Instant::now();
             let end = task.range.end.min(start.saturating_add(step));
             let part = ByteRange { start, end };
             if task.large.patched {
-                engine.content().patch_range(transfer, part, true, self.tools)?;
+                engine.content().patch_range(transfer, part, true, self.session.tools)?;
             } else {
-                engine.content().copy_range(transfer, part, start, holes, self.tools)?;
+                engine.content().copy_range(transfer, part, start, holes, self.session.tools)?;
             }
-            self.tools.step = self.tools.step.after(begun.elapsed().as_millis() as u64);
+            self.session.tools.step =
+                self.session.tools.step.after(begun.elapsed().as_millis() as u64);
             start = end;
             if engine.desk.is_some() && told.elapsed() >= TELL_EVERY {
                 // A display shows progress of a large chunk on slow storage.
@@ -476,7 +480,7 @@ impl Mover<'_> {
         large: &LargeFile,
     ) -> Result<(OwnedFd, Metadata), EntryError> {
         let record = self.look(level, &large.file.name)?;
-        let (fd, metadata) = self.engine.open_source_file(level, &record, &self.permit())?;
+        let (fd, metadata) = self.engine.open_source_file(level, &record, self.permit())?;
         if metadata.version() == large.version {
             return Ok((fd, metadata));
         }
@@ -498,7 +502,7 @@ impl Mover<'_> {
         let open = || file::open_for_writing(&target.fd, name).map_err(fail);
         // The temporary file of an earlier run may be gone for good.
         let fd = if self.lease.task.resumed { open()? } else { self.engine.until_seen(open)? };
-        let mut unfinished = Unfinished::new(self.engine, target, fd, name).map_err(fail)?;
+        let mut unfinished = Unfinished::new(&self.engine.end, target, fd, name).map_err(fail)?;
         unfinished.disarm();
         if unfinished.metadata.identity == large.temporary_identity {
             return Ok(unfinished);
@@ -510,18 +514,17 @@ impl Mover<'_> {
 
     /// Ends a large file after all its chunks.
     pub(crate) fn run_seal(&mut self, task: &SealTask) {
-        self.in_place = false;
         let result = match &task.failure {
             None => self.seal(&task.large, &task.pieces),
             Some(failure) => match self.leave_to_next_run(task) {
-                Ok(false) => Err((**failure).clone()),
+                Ok(false) => Err((**failure).clone().into()),
                 Ok(true) => return self.engine.tell_interrupted(&task.large, failure),
-                Err(error) => Err(error),
+                Err(error) => Err(error.into()),
             },
         };
         let ended = LargeNews::Ended { temporary: task.large.temporary.clone() };
         self.engine.written_parts.forget(&task.large.temporary);
-        let Err(mut error) = result else {
+        let Err(WriteError { mut error, in_place }) = result else {
             self.outcome.large.push(ended);
             return;
         };
@@ -537,7 +540,7 @@ impl Mover<'_> {
             let (at, last) = (&large.file.directory, large.file.destination_name.as_bytes());
             error.path = self.engine.destination_path(at.root, &at.path, last);
         }
-        let again = !self.in_place && (error.retryable() || error.class == ErrorClass::Fenced);
+        let again = !in_place && (error.retryable() || error.class == ErrorClass::Fenced);
         let stopping = self.engine.control.is_stopping();
         if again && large.round < retry::ATTEMPTS_MAX && !stopping {
             self.engine.count(Counter::Retries);
@@ -548,7 +551,7 @@ impl Mover<'_> {
         }
     }
 
-    fn seal(&mut self, large: &LargeFile, pieces: &[HashedPieces]) -> Result<(), EntryError> {
+    fn seal(&mut self, large: &LargeFile, pieces: &[HashedPieces]) -> Result<(), WriteError> {
         let level = self.engine.open_level(&large.file.directory)?;
         let target = self.target_of(&level, large)?;
         let (fd, metadata) = self.source_version(&level, large)?;
@@ -564,12 +567,12 @@ impl Mover<'_> {
         let record = self.look(&level, &large.file.name)?;
         let last = large.file.destination_name.as_bytes();
         let existing = stat::stat_at(&target.fd, last, false).ok();
-        let existing = existing.map(|found| self.engine.mounts.metadata(&found));
-        unfinished.replaces = self.engine.takes_after(target, last, existing.as_ref());
+        let existing = existing.map(|found| self.engine.end.mounts.metadata(&found));
+        unfinished.replaces = self.engine.local().takes_after(target, last, existing.as_ref());
         // What was absent at the start has to be absent still.
         let decision = if large.replaces { Decision::Replace } else { Decision::Create };
-        self.end_file(&level, last, &supply, decision, unfinished)?;
         let planned = Planned { record, decision, existing, base: None };
+        self.end_file(self.order(&level, target, &planned), &supply, unfinished)?;
         let elapsed = Duration::from_millis(large.opened_ms);
         let opened = self.engine.started + elapsed;
         let bytes = supply.metadata.size;
@@ -593,7 +596,7 @@ impl Mover<'_> {
             let target = target?;
             let name = large.temporary.as_bytes();
             let there = stat::stat_at(&target.fd, name, false).ok()?;
-            let same = self.engine.mounts.identity(&there) == large.temporary_identity;
+            let same = self.engine.end.mounts.identity(&there) == large.temporary_identity;
             same.then(|| directory::unlink(&target.fd, name))
         });
         if !matches!(removed, Ok(None | Some(Ok(())))) {

@@ -1,36 +1,41 @@
 //! The engine: source half, plan, apply half, and the driver.
 //!
 //! A job runs as one *coordinator* (a state machine of `dmover-plan`, driven by [`run_job`]) and a number of *movers*
-//! (threads here) that lease tasks from a [`queue::Queue`]. The *source half* ([`scan`]) reads directories and passes
-//! batches of records without descriptors, with the decision of `plan` for each, to the *apply half* ([`apply`]). The
+//! (threads here) that lease tasks from a [`queue::Queue`]. The *source half* (`scan`) reads directories and passes
+//! batches of records without descriptors, with the decision of `plan` for each, to the *apply half* (`apply`). The
 //! library prints nothing: it reports to a [`Monitor`](dmover_observe::Monitor) and counts.
 #![forbid(unsafe_code)]
 
 mod answers;
-pub mod apply;
-mod backup;
+mod apply;
 mod bounds;
+mod case;
+mod catalog_survey;
 mod context;
 mod control;
 mod coordinator_client;
+mod deferred_rename;
+mod delete_guard;
 mod destination_lock;
 mod directory;
+mod doubts;
 mod driver;
 mod engine_builder;
 mod extra;
 mod file;
+mod finding;
 mod fleet;
 mod following;
 mod glance;
 mod hash_guesses;
+mod hear;
+mod inspect;
 mod job_identity;
 mod job_list;
 mod large;
-mod later;
 mod level;
 mod limits;
 mod links;
-mod list;
 mod look;
 mod made;
 mod manifest_attributes;
@@ -41,24 +46,28 @@ mod narrow;
 mod pace;
 mod periodic_flush;
 mod permit;
+mod planned;
 mod precount;
 mod project;
 pub mod queue;
 mod recheck;
+mod recorder;
+mod rename;
 mod report;
 mod rights;
 mod root;
-mod roots;
-pub mod scan;
+mod root_marks;
+mod run_task;
+mod scan;
 mod settable;
+mod sharing;
 mod snapshot;
-mod special_files;
 mod storage;
 mod submounts;
 mod sum;
-mod sync;
-mod trash_mark;
+mod trust;
 mod verify;
+mod waiting_files;
 mod watch;
 mod written_parts;
 
@@ -66,18 +75,18 @@ pub use bounds::{Bounds, REPAIR};
 pub use context::Engine;
 pub use control::{Control, StopReason};
 pub use coordinator_client::CoordinatorClient;
+pub use delete_guard::Withheld;
 pub use destination_lock::DestinationLock;
 pub use dmover_model::{Answer, CoordinatorRequest, Notice, WithheldReason};
 pub use driver::{Job, Then, run_job};
 pub use fleet::{Fleet, Fleets, JobOffer, Joined, Joining, MoverPlace};
 pub use job_identity::job_id;
 pub use job_list::{JobList, Pair, RecordSupply, SumSupply};
-pub use made::Recorder;
 pub use mover_report::MoverReport;
+pub use recorder::Recorder;
 pub use report::{JobReport, JobState};
 pub use snapshot::{
-    Based, FoundCounts, OWN as OWN_SNAPSHOTS, Snapshot, SnapshotCounts, SnapshotDirectory,
+    FoundCounts, OWN as OWN_SNAPSHOTS, Snapshot, SnapshotCounts, SnapshotDirectory,
     check_snapshot_paths,
 };
-pub use sync::Withheld;
 pub use watch::{FanotifyFeed, WatchOptions, Watched, watch};

@@ -18,6 +18,7 @@ use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use dmover_local::attributes::{Attributes, Object};
 use dmover_local::error::entry_error;
+use dmover_local::put_in_place::Renaming;
 
 /// A name that is in place with the content of the group.
 struct Carrier {
@@ -214,10 +215,11 @@ impl Mover<'_> {
 
     /// A temporary name in a directory that is already finished.
     fn temporary_to_link(&mut self, level: &Level, file: &FileRef) -> Name {
-        if self.unlock_for_temporaries(level) {
+        let target = level.target.as_ref();
+        if target.is_some_and(|to| self.session.unlock_for_temporaries(&level.source, to)) {
             self.mark_dirty(&file.directory);
         }
-        self.temporary_name()
+        self.session.temporary_name()
     }
 
     /// Clears the flags of an immutable inode, which could not get another name, until the last name is linked.
@@ -229,7 +231,7 @@ impl Mover<'_> {
         }
         let fd = path::open_file_at(&target.fd, anchor.name, false).ok()?;
         let found = stat::stat_fd(&fd).ok()?;
-        let same = engine.mounts.identity(&found) == anchor.identity;
+        let same = engine.end.mounts.identity(&found) == anchor.identity;
         let flags = flags::get(&fd).ok().flatten()? & flags::CARRIED;
         (same && engine.attributes().lift_flags(fd.as_fd()))
             .then(|| (fd, Attributes { flags, ..Attributes::default() }))
@@ -324,7 +326,7 @@ impl Mover<'_> {
             Err(error) if stat::is_absent_number(error.errno) && done => return Ok(None),
             Err(error) => return Err(error),
         };
-        let metadata = self.engine.mounts.metadata(&found);
+        let metadata = self.engine.end.mounts.metadata(&found);
         if !trusted && !self.is_the_same(&record.metadata, &metadata, target) {
             return Ok(None);
         }
@@ -340,7 +342,7 @@ impl Mover<'_> {
         let is_name = |file: &&FileRef| {
             let level = self.engine.open_level(&file.directory).ok();
             let found = level.and_then(|level| self.present(&level, file));
-            let found = found.map(|found| self.engine.mounts.identity(&found));
+            let found = found.map(|found| self.engine.end.mounts.identity(&found));
             found.is_some() && found == inode.map(|inode| inode.identity)
         };
         std::iter::once(&group.first).chain(&group.rest).filter(is_name).count() as u64
@@ -363,7 +365,7 @@ impl Mover<'_> {
         let policy = &self.engine.spec.policy;
         let size = metadata.size.min(metadata.blocks.saturating_mul(512).max(1));
         // A digest that no pieces make is made by one mover.
-        let shape = self.engine.copy_shape(metadata.size);
+        let shape = self.session.local.rules.digest_shape(metadata.size);
         let in_pieces = shape.is_none_or(|shape| self.engine.hash_chunk(&shape).is_some());
         let splits = chunk::chunk_bytes(size, self.engine.movers_max, policy.split_bytes).is_some();
         // One mover alone begins it as a large file if it takes long: another run can continue it then.
@@ -469,7 +471,7 @@ impl Mover<'_> {
         };
         self.settle_case(level, last)?;
         let existing = match stat::stat_at(&target.fd, last, false) {
-            Ok(found) => Some(engine.mounts.metadata(&found)),
+            Ok(found) => Some(engine.end.mounts.metadata(&found)),
             Err(error) if stat::is_absent(error) => None,
             Err(error) => return Err(fail(Operation::Stat, error)),
         };
@@ -501,18 +503,18 @@ impl Mover<'_> {
                 @ (Errno::MLINK | Errno::XDEV | Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS),
             ) => return Ok(Linked::Impossible(error)),
             // A file server did it and lost the answer.
-            Err(_) if self.is_at(target, name, anchor.identity) => {}
+            Err(_) if self.session.is_at(target, name, anchor.identity) => {}
             Err(Errno::EXIST) if temporary.is_none() => {
-                return Err(self.taken(level, target, last));
+                return Err(self.session.taken(target, last));
             }
             Err(error) => {
-                let not_made = self.not_made(level, target, name, last, error);
+                let not_made = self.session.not_made(target, name, last, error);
                 return Err(EntryError { operation: Operation::Link, ..not_made });
             }
         }
         // The anchor is not held open: another program may have replaced it.
         let made = stat::stat_at(&target.fd, name, false).map_err(|e| fail(Operation::Stat, e))?;
-        if engine.mounts.identity(&made) != anchor.identity {
+        if engine.end.mounts.identity(&made) != anchor.identity {
             directory::unlink(&target.fd, name).map_err(|e| fail(Operation::Unlink, e))?;
             let words = "another file had replaced the file to link to";
             let (side, class) = (Side::Destination, ErrorClass::Escaped);
@@ -520,19 +522,18 @@ impl Mover<'_> {
             return Err(EntryError::plain(side, Operation::Link, class, path, words));
         }
         if temporary.is_some() {
-            let backed_up = self.back_up(level, target, last, anchor.source);
-            let rename = || directory::rename(&target.fd, name, last);
-            let placed = backed_up.and_then(|()| match rename() {
-                Err(Errno::PERM)
-                    if self.is_locked_by_us(level, target, last)
-                        && self.lift_file(target, last) =>
-                {
-                    rename().map_err(|e| fail(Operation::Rename, e))
-                }
-                Err(_) if self.is_at(target, last, anchor.identity) => Ok(()),
-                result => result.map_err(|e| fail(Operation::Rename, e)),
-            });
-            if let Err(error) = placed {
+            let renaming = Renaming {
+                from: &level.source,
+                to: target,
+                name,
+                last,
+                decision: Decision::Replace,
+                locks: false,
+                identity: anchor.identity,
+                source: anchor.source,
+                backup_is_taken: self.backup_is_taken(level, last),
+            };
+            if let Err(error) = self.session.put_in_place(renaming) {
                 // An incomplete link must not stay; the error below reports it if it does.
                 let _ = directory::unlink(&target.fd, name);
                 return Err(error);
@@ -563,7 +564,7 @@ impl Mover<'_> {
             return impossible;
         };
         let same = stat::stat_fd(&fd)
-            .is_ok_and(|found| self.engine.mounts.identity(&found) == anchor.identity);
+            .is_ok_and(|found| self.engine.end.mounts.identity(&found) == anchor.identity);
         let own = flags::project(&fd).ok().flatten().filter(|own| same && own.id != there.id);
         let Some(own) = own else { return impossible };
         let lent = flags::Project { inherit: false, ..there };
@@ -595,7 +596,7 @@ impl Mover<'_> {
             EntryError::plain(Side::Destination, Operation::Link, class, path, words)
         };
         let folds = level.target.as_ref().filter(|target| target.folds_case);
-        if folds.is_some_and(|target| !self.is_exact(target, last)) {
+        if folds.is_some_and(|target| !self.session.is_exact(target, last)) {
             return Err(fail(
                 ErrorClass::NameClash,
                 "an entry whose name differs only in case exists here",

@@ -10,17 +10,17 @@ use dmover_plan::history::is_racy;
 use dmover_plan::itemize;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::{Errno, directory, file, path, stat};
-use dmover_tree::{Limit, Permit};
-use std::collections::{HashSet, VecDeque};
+use dmover_tree::Limit;
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-use crate::apply::Planned;
 use crate::context::Engine;
-use crate::file::Opened;
 use crate::level::{Level, TargetDirectory, file_ref};
 use crate::mover::Mover;
-use crate::trash_mark::is_mark_there;
+use crate::planned::Planned;
 use dmover_local::error::entry_error;
+use dmover_local::source::Opened;
+use dmover_local::trash::is_mark_there;
 
 /// How many linked names are reported at once.
 const LINKS_MAX: usize = 256;
@@ -125,7 +125,7 @@ impl Mover<'_> {
         let opened = path::open_file_at(&level.source.fd, name.as_bytes(), false);
         let found = opened.and_then(|fd| stat::stat_fd(&fd).map(|found| (fd, found)));
         let Ok((fd, found)) = found else { return Some(name) };
-        let metadata = engine.mounts.metadata(&found);
+        let metadata = engine.end.mounts.metadata(&found);
         let record = EntryRecord { name, renamed: None, metadata, symlink: None };
         let ordinary = record.metadata.kind == EntryKind::File
             && !self.is_for_the_link_phase(level, &record)
@@ -233,7 +233,7 @@ impl Mover<'_> {
             }
             error
         })?;
-        let metadata = engine.mounts.metadata(&found);
+        let metadata = engine.end.mounts.metadata(&found);
         let symlink = (metadata.kind == EntryKind::Symlink)
             .then(|| directory::read_symlink(&level.source.fd, name.as_bytes()))
             .transpose()
@@ -305,7 +305,12 @@ impl Mover<'_> {
         let name = record.destination_name().as_bytes();
         // An entry that looks equal would be missing under its own name without any report.
         let taken = existing.is_some() && !matches!(decision, Decision::Refuse(..));
-        if taken && level.target.as_ref().is_some_and(|t| t.folds_case && !self.is_exact(t, name)) {
+        if taken
+            && level
+                .target
+                .as_ref()
+                .is_some_and(|t| t.folds_case && !self.session.is_exact(t, name))
+        {
             let words = "an entry whose name differs only in case exists here";
             decision = Decision::Refuse(ErrorClass::NameClash, words);
         }
@@ -375,7 +380,7 @@ impl Mover<'_> {
         let above = path.parent().filter(|above| !above.as_os_str().is_empty());
         let directory = path::open_directory(above.unwrap_or(std::path::Path::new(".")));
         let found = directory.and_then(|fd| stat::stat_at(&fd, record.name.as_bytes(), true));
-        found.is_ok_and(|found| self.engine.mounts.identity(&found) == old.identity)
+        found.is_ok_and(|found| self.engine.end.mounts.identity(&found) == old.identity)
     }
 
     /// Whether an entry that is skipped as equal has another owner or mode than it should have.
@@ -392,7 +397,7 @@ impl Mover<'_> {
     fn flags_matter(&self, level: &Level) -> bool {
         let facts = level.target.as_ref().map(|t| &t.facts);
         self.engine.spec.policy.preserve.has(Attribute::Flags)
-            && self.engine.privilege.privileged
+            && self.engine.end.privilege.privileged
             && facts.is_some_and(|f| !f.is(&f.no_flags))
     }
 
@@ -420,14 +425,14 @@ impl Mover<'_> {
         // A name would move the directory's times, and could not be removed from a locked one.
         let found = match file::create_unnamed(&target.fd, 0o600) {
             Err(_) if !target.metadata.is_locked() => {
-                let name = self.temporary_name();
+                let name = self.session.temporary_name();
                 let found = file::create_new(&target.fd, name.as_bytes(), 0o600).map(kept)?;
                 directory::unlink(&target.fd, name.as_bytes())?;
                 found
             }
             made => made.and_then(kept),
         };
-        target.facts.learn_granularity(odd, self.engine.mounts.metadata(&found?).mtime);
+        target.facts.learn_granularity(odd, self.engine.end.mounts.metadata(&found?).mtime);
         Ok(())
     }
 
@@ -446,7 +451,7 @@ impl Mover<'_> {
         let fail =
             |operation, e| entry_error(Side::Destination, operation, level.target_path(name), e);
         let metadata = match stat::stat_at(&target.fd, name, false) {
-            Ok(found) => self.engine.mounts.metadata(&found),
+            Ok(found) => self.engine.end.mounts.metadata(&found),
             Err(error) if stat::is_absent(error) => return Ok(None),
             Err(error) => return Err(fail(Operation::Stat, error)),
         };
@@ -457,27 +462,6 @@ impl Mover<'_> {
             .transpose()
             .map_err(|e| fail(Operation::ReadLink, e))?;
         Ok(Some((metadata, symlink)))
-    }
-
-    /// Whether a directory that ignores case has exactly this name.
-    pub(crate) fn is_exact(&self, target: &TargetDirectory, wanted: &[u8]) -> bool {
-        let mut known = self.exact_names.borrow_mut();
-        let identity = target.metadata.identity;
-        if known.as_ref().is_some_and(|(of, names)| *of == identity && names.contains(wanted)) {
-            return true;
-        }
-        // It may have been made since the names were read.
-        let mut names = HashSet::new();
-        let read = path::open_directory_at(&target.fd, b".").and_then(|fd| {
-            directory::DirectoryReader::default().read(&fd, |name, _| -> Result<bool, Errno> {
-                names.insert(name.to_vec());
-                Ok(true)
-            })
-        });
-        // Unreadable: in doubt nothing is replaced.
-        let exact = read.is_ok() && names.contains(wanted);
-        *known = Some((identity, names));
-        exact
     }
 }
 
@@ -492,7 +476,7 @@ impl Engine {
         // An unreadable directory is reported by that root.
         let found = self.open_source(&root, &directory).ok().and_then(|directory| {
             let found = stat::stat_at(&directory.fd, name, self.follows_links()).ok()?;
-            Some(self.mounts.metadata(&found))
+            Some(self.end.mounts.metadata(&found))
         });
         found.is_some_and(|metadata| {
             metadata.kind != EntryKind::Directory && self.filter.admits(below, &metadata)

@@ -1,140 +1,25 @@
 //! Digests of copied files, computed while the bytes are copied, and the manifest.
-use dmover_digest::manifest::{Header, Writer};
-use dmover_digest::{Fold, Pieces};
+use dmover_digest::Fold;
 use dmover_model::{
     Action, Answer, Attribute, Body, ByteRange, Carried, Content, CoordinatorRequest, EntryError,
     EntryKind, EntryRecord, ErrorClass, Event, Extended, FileDigest, Identity, Operation, Record,
-    Shape, Side,
+    Side,
 };
 use dmover_observe::{Counter, lock};
 use dmover_sys::AsFd;
 use dmover_sys::xattr::Held;
 use serde_bytes::ByteBuf;
-use std::cell::RefCell;
-use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::apply::{Made, Moved, Planned};
 use crate::context::Engine;
 use crate::control::StopReason;
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::mover_report::ReportItem;
-
-/// Writes the manifest of a job.
-pub struct Recorder {
-    state: Mutex<State>,
-    /// Only entries that this job writes are recorded.
-    only_written: bool,
-}
-
-struct State {
-    output: Box<dyn Write + Send>,
-    writer: Option<Writer>,
-    failure: Option<std::io::Error>,
-    /// The manifest lacks an entry that was seen.
-    left_out: bool,
-}
-
-impl std::fmt::Debug for Recorder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recorder").finish_non_exhaustive()
-    }
-}
-
-impl Recorder {
-    /// A recorder that writes the manifest to `output` while the job runs.
-    pub fn new(output: Box<dyn Write + Send>) -> Self {
-        let state = State { output, writer: None, failure: None, left_out: false };
-        Self { state: Mutex::new(state), only_written: false }
-    }
-
-    /// A recorder for entries that this job writes, to read them back.
-    pub fn of_written(output: Box<dyn Write + Send>) -> Self {
-        Self { only_written: true, ..Self::new(output) }
-    }
-
-    /// Whether it records only entries that this job writes.
-    pub(crate) fn is_of_written(&self) -> bool {
-        self.only_written
-    }
-
-    pub(crate) fn begin(&self, header: &Header) {
-        let state = &mut *lock(&self.state);
-        state.writer = Some(Writer::new(header));
-        state.write();
-    }
-
-    /// Writes a record. Returns whether everything could be written so far.
-    fn keep(&self, record: &Record) -> bool {
-        let state = &mut *lock(&self.state);
-        if let Some(writer) = &mut state.writer {
-            writer.push(record);
-        }
-        state.write();
-        state.failure.is_none()
-    }
-
-    /// Ends the manifest. `complete`: it has every entry.
-    ///
-    /// # Errors
-    /// The manifest could not be written.
-    pub fn finish(&self, complete: bool) -> std::io::Result<()> {
-        let state = &mut *lock(&self.state);
-        if let Some(error) = state.failure.take() {
-            return Err(error);
-        }
-        match state.writer.take() {
-            Some(writer) => state.output.write_all(&writer.finish(complete && !state.left_out))?,
-            None => return Ok(()),
-        }
-        state.output.flush()
-    }
-}
-
-impl State {
-    fn write(&mut self) {
-        let Some(writer) = &mut self.writer else { return };
-        let bytes = writer.take();
-        if self.failure.is_none()
-            && !bytes.is_empty()
-            && let Err(error) = self.output.write_all(&bytes)
-        {
-            self.failure = Some(error);
-        }
-    }
-}
-
-/// Receives the bytes of a copy as they are read.
-pub(crate) struct Tap {
-    pub pieces: RefCell<Pieces>,
-    shape: Shape,
-}
-
-impl Tap {
-    /// Begins at `start`, which is the beginning of a piece.
-    pub fn new(shape: Shape, start: u64) -> Self {
-        Self { pieces: RefCell::new(Pieces::new(shape, start)), shape }
-    }
-
-    /// The digests; `at`: the offsets of a range on both sides.
-    pub fn into_made(self, at: Option<(u64, u64)>) -> Made {
-        let pieces = self.pieces.into_inner().finish();
-        Made { shape: self.shape, at, pieces }
-    }
-}
-
-impl Engine {
-    /// How the digest of a copied file of this size is computed, if one is required.
-    pub(crate) fn copy_shape(&self, size: u64) -> Option<Shape> {
-        self.spec.policy.digest.as_ref().map(|policy| policy.shape(size))
-    }
-
-    pub(crate) fn tap(&self, size: u64) -> Option<Tap> {
-        self.copy_shape(size).map(|shape| Tap::new(shape, 0))
-    }
-}
+use crate::planned::{Moved, Planned};
+use crate::recorder::Recorder;
+use dmover_local::digest_tap::Made;
 
 impl Engine {
     /// Writes an entry that was copied, or that already existed, to the manifest.
@@ -198,11 +83,6 @@ impl Engine {
         self.keep(recorder, Record { path, body });
     }
 
-    /// Whether the manifest also has entries that already existed.
-    pub(crate) fn keeps_what_is_there(&self) -> bool {
-        self.recorder.as_ref().is_some_and(|recorder| !recorder.only_written)
-    }
-
     /// Remembers a sealed large file: another task links its further names.
     pub(crate) fn remember_sealed(&self, carried: &Carried) {
         const MOST: usize = 64;
@@ -232,7 +112,7 @@ impl Engine {
             return;
         }
         if let Some(recorder) = &self.recorder {
-            lock(&recorder.state).left_out = true;
+            recorder.note_left_out();
         }
     }
 
@@ -260,10 +140,10 @@ impl Mover<'_> {
             let extended = engine.extended_of_skipped(level, record)?;
             return Ok(Moved { extended, ..Moved::default() });
         }
-        let Some(shape) = engine.copy_shape(record.metadata.size) else {
+        let Some(shape) = self.session.local.rules.digest_shape(record.metadata.size) else {
             return Ok(Moved::default());
         };
-        let (fd, metadata) = engine.open_source_file(level, record, &self.permit())?;
+        let (fd, metadata) = engine.open_source_file(level, record, self.permit())?;
         if metadata.version() != record.metadata.version() {
             let (side, class) = (Side::Source, ErrorClass::Changed);
             let words = "the file changed after it was compared";

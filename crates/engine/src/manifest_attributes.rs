@@ -1,19 +1,18 @@
 //! Attributes of an entry that statx does not show, as manifests record them.
 use dmover_digest::Hasher;
 use dmover_model::{
-    Attribute, DifferenceKind, DifferenceSet, EntryError, EntryKind, EntryRecord, ErrorClass,
-    Extended, HashType, NamedDigest, Operation, PathBytes, Side,
+    Attribute, DifferenceKind, DifferenceSet, EntryError, EntryRecord, Extended, HashType,
+    NamedDigest, PathBytes,
 };
 use dmover_plan::verify::Differing;
 use dmover_sys::flags::{self, Flags, Project};
 use dmover_sys::xattr::Held;
-use dmover_sys::{BorrowedFd, OwnedFd, path, stat};
+use dmover_sys::{BorrowedFd, OwnedFd};
 use serde_bytes::ByteBuf;
 
 use crate::context::Engine;
 use crate::level::Level;
 use dmover_local::attributes::{Attributes, is_acl, is_never_copied};
-use dmover_local::error::entry_error;
 
 /// An attribute's name and value.
 type Named = (Vec<u8>, Vec<u8>);
@@ -100,7 +99,7 @@ impl Engine {
         // Who wrote the manifest may have seen less than who reads it, or more.
         let is_trusted = |named: &&NamedDigest| named.name.starts_with(PRIVILEGED);
         let listed = recorded.xattrs.iter().flatten().any(|named| is_trusted(&named));
-        let both_see = listed && self.privilege.sees_trusted;
+        let both_see = listed && self.end.privilege.sees_trusted;
         let seen = |extended: &Extended| -> Option<Vec<NamedDigest>> {
             let counts = |named: &&NamedDigest| both_see || !is_trusted(named);
             extended.xattrs.as_ref().map(|all| all.iter().filter(counts).cloned().collect())
@@ -136,32 +135,13 @@ impl Engine {
         Ok(Differing { kinds, unsettable })
     }
 
-    /// Opens an entry for its attributes if it is still the one that was found; an entry that is neither a file nor a
-    /// directory is opened with O_PATH.
+    /// Opens an entry for its attributes if it is still the one that was found.
     pub(crate) fn open_for_attributes(
         &self,
         level: &Level,
         record: &EntryRecord,
     ) -> Result<(OwnedFd, Held), EntryError> {
-        let shown = || level.source_path(record.name.as_bytes());
-        let fail = |e| entry_error(Side::Source, Operation::Open, shown(), e);
-        let (directory, name) = (&level.source.fd, record.name.as_bytes());
-        let (fd, held) = match record.metadata.kind {
-            EntryKind::File => (path::open_file_at(directory, name, false), Held::Open),
-            EntryKind::Directory => (path::open_directory_at(directory, name), Held::Open),
-            _ if self.follows(level) => (path::pin_at_following(directory, name), Held::Pinned),
-            _ => (path::pin_at(directory, name), Held::Pinned),
-        };
-        let fd = fd.map_err(fail)?;
-        let found = self.mounts.metadata(&stat::stat_fd(&fd).map_err(fail)?);
-        // A number that is free is given to the next entry, of whatever type: its attributes are no business of this one.
-        let same = (found.identity, found.kind) == (record.metadata.identity, record.metadata.kind);
-        if !same {
-            let words = "another entry has replaced this one";
-            let (side, class) = (Side::Source, ErrorClass::Changed);
-            return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
-        }
-        Ok((fd, held))
+        self.local().open_for_attributes(&level.source, record, self.follows(level))
     }
 
     /// The attributes for a manifest of an entry without content that is skipped as equal.
@@ -173,7 +153,9 @@ impl Engine {
         if !self.keeps_what_is_there() {
             return Ok(Extended::default());
         }
-        let (_pinned, attributes) = self.pinned_attributes(level, record)?;
+        let follows = self.follows(level);
+        let (_pinned, attributes) =
+            self.local().pinned_attributes(&level.source, record, follows)?;
         Ok(self.extended_to_keep(&attributes, Held::Pinned))
     }
 }

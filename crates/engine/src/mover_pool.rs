@@ -7,9 +7,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::context::Engine;
-use crate::mover::run_mover;
 use crate::pace::{Allowance, Pace};
 use crate::queue::{Class, Gate, Queue};
+use crate::run_task::run_mover;
 
 /// How often to check whether movers have ended.
 const LOOK: Duration = Duration::from_micros(200);

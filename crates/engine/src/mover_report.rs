@@ -5,14 +5,13 @@
 //! they belong to ([`MoverReport::take`]). So if an outcome is dropped because its lease expired, its reports are dropped as
 //! well.
 use dmover_model::{
-    ByteRange, Carried, Difference, EntryError, Event, ExtraNames, FileDigest, HashType, Identity,
-    Item, LossKind, Note, Notice, PathBytes, Record, Times, TreePath, Verdict, WithheldReason,
+    ByteRange, Carried, Difference, EntryError, ExtraNames, FileDigest, HashType, Identity, Item,
+    LossKind, Note, PathBytes, Record, Times, TreePath, Verdict, WithheldReason,
 };
-use dmover_observe::{Counter, Counters, Slow, Spread, lock};
+use dmover_observe::{Counter, Counters, Slow, Spread};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 
-use crate::context::Engine;
 use crate::control::StopReason;
 
 /// Counters that grow only when an entry succeeds.
@@ -39,13 +38,13 @@ const PROGRESS: &[Counter] = &[
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MoverReport {
     /// Amounts, by the index of the counter in [`Counter::ALL`].
-    counts: Vec<(u16, u64)>,
+    pub(crate) counts: Vec<(u16, u64)>,
     /// Amounts, by the cell of a [`Spread`].
-    cells: Vec<(u16, u64)>,
-    said: Vec<ReportItem>,
-    slow: Vec<Slow>,
+    pub(crate) cells: Vec<(u16, u64)>,
+    pub(crate) said: Vec<ReportItem>,
+    pub(crate) slow: Vec<Slow>,
     /// Entries that both sides have and that the destination had before the pass.
-    had: u64,
+    pub(crate) had: u64,
 }
 
 /// One report.
@@ -215,7 +214,7 @@ impl MoverReport {
 
     /// Whether an entry was copied, updated, renamed, deleted or read in the time that this covers. Counts of earlier messages say nothing
     /// about it: a mover may fail at everything that it tries now.
-    fn shows_progress(&self) -> bool {
+    pub(crate) fn shows_progress(&self) -> bool {
         self.counts.iter().any(|(index, amount)| {
             let counter = Counter::ALL.get(usize::from(*index));
             *amount > 0 && counter.is_some_and(|counter| PROGRESS.contains(counter))
@@ -255,153 +254,29 @@ fn collect(with: impl FnOnce(&mut Collected)) {
     COLLECTED.with_borrow_mut(with);
 }
 
-impl Engine {
-    /// Reports to the coordinator. Returns whether it is remote; otherwise the caller must handle the report.
-    pub(crate) fn tell(&self, said: impl FnOnce() -> ReportItem) -> bool {
-        if self.desk.is_some() {
-            collect(|collected| collected.told.said.push(said()));
-        }
-        self.desk.is_some()
-    }
+/// Adds to the reports of the present thread.
+pub(crate) fn collect_item(item: ReportItem) {
+    collect(|collected| collected.told.said.push(item));
+}
 
-    /// Counts for a remote coordinator.
-    pub(crate) fn tell_count(&self, counter: Counter, amount: u64) {
-        if self.desk.is_some() {
-            collect(|c| c.counters.get_or_insert_default().add(counter, amount));
-        }
-    }
+/// Counts in the reports of the present thread.
+pub(crate) fn collect_count(counter: Counter, amount: u64) {
+    collect(|c| c.counters.get_or_insert_default().add(counter, amount));
+}
 
-    /// Adds a value to a histogram of a remote coordinator.
-    pub(crate) fn tell_spread(&self, spread: Spread, value: u64) {
-        if self.desk.is_some() {
-            collect(|c| c.counters.get_or_insert_default().note(spread, value));
-        }
-    }
+/// Adds a value to a histogram in the reports of the present thread.
+pub(crate) fn collect_spread(spread: Spread, value: u64) {
+    collect(|c| c.counters.get_or_insert_default().note(spread, value));
+}
 
-    /// Records a copied or read entry.
-    pub(crate) fn tell_done(&self, elapsed_us: u64, bytes: u64) {
-        self.spread(Spread::EntryDuration, elapsed_us);
-        self.spread(Spread::EntrySize, bytes);
-    }
+/// Adds slow entries to the reports of the present thread.
+pub(crate) fn collect_slow(slow: Option<Slow>) {
+    collect(|collected| collected.told.slow.extend(slow));
+}
 
-    pub(crate) fn tell_slow(&self, elapsed_us: u64, bytes: u64, path: impl FnOnce() -> PathBytes) {
-        if self.desk.is_none() {
-            return self.slowest.note(elapsed_us, bytes, path);
-        }
-        // Only what is among the slowest of this mover may be among those of all.
-        let mut found = None;
-        self.slowest.note(elapsed_us, bytes, || {
-            let path = path();
-            found = Some(Slow { elapsed_us, bytes, path: path.clone() });
-            path
-        });
-        collect(|collected| collected.told.slow.extend(found));
-    }
-
-    /// Counts source entries that the destination had before this pass: a limit in percent includes them.
-    pub(crate) fn tell_had(&self, entries: u64) {
-        if self.delete_policy().is_none() {
-            return;
-        }
-        self.guard.had(entries);
-        if self.desk.is_some() {
-            collect(|collected| collected.told.had += entries);
-        }
-    }
-
-    /// Passes an event to the monitor, here or at the coordinator.
-    pub(crate) fn show(&self, event: Event) {
-        let said = match event {
-            _ if self.desk.is_none() => return self.monitor.event(&event),
-            Event::Item(item) => ReportItem::Item(item),
-            Event::Digest(digest) => ReportItem::Digest(digest),
-            Event::Checked { path, number, verdict, guessed } => {
-                ReportItem::Checked { path, number, verdict: verdict.into(), guessed }
-            }
-            Event::Difference(difference) => ReportItem::Difference(difference),
-            // These follow from what is told otherwise, or are the coordinator's alone.
-            Event::Start { .. }
-            | Event::Error(_)
-            | Event::Loss { .. }
-            | Event::Note { .. }
-            | Event::Limit(_)
-            | Event::Withheld { .. }
-            | Event::Movers { .. }
-            | Event::Unlocked { .. }
-            | Event::Paused { .. } => return,
-        };
-        self.tell(|| said);
-    }
-
-    /// Takes the reports of a remote mover. Returns facts for all movers.
-    pub(crate) fn hear(&self, told: MoverReport) -> Vec<Notice> {
-        if told.shows_progress() {
-            self.progress();
-        }
-        let MoverReport { counts, cells, said, slow, had } = told;
-        for (cell, amount) in cells {
-            self.counters.add_to_cell(usize::from(cell), amount);
-        }
-        for (index, amount) in counts {
-            if let Some(counter) = Counter::ALL.get(usize::from(index)) {
-                self.add(*counter, amount);
-            }
-        }
-        for Slow { elapsed_us, bytes, path } in slow {
-            self.slowest.note(elapsed_us, bytes, || path);
-        }
-        self.guard.had(had);
-        said.into_iter().filter_map(|said| self.hear_one(said)).collect()
-    }
-
-    fn hear_one(&self, said: ReportItem) -> Option<Notice> {
-        match said {
-            ReportItem::Item(item) => self.monitor.event(&Event::Item(item)),
-            ReportItem::Digest(digest) => self.monitor.event(&Event::Digest(digest)),
-            ReportItem::Checked { path, number, verdict, guessed } => {
-                let verdict = verdict.into();
-                self.monitor.event(&Event::Checked { path, number, verdict, guessed });
-            }
-            ReportItem::Difference(found) => self.monitor.event(&Event::Difference(found)),
-            ReportItem::Error(error) => self.error(error),
-            ReportItem::Loss { path, kind, detail } => self.loss(kind, path, detail),
-            ReportItem::Note { path, note } => self.note(note, || path),
-            ReportItem::Record(record) => {
-                if let Some(recorder) = &self.recorder {
-                    self.keep(recorder, *record);
-                }
-            }
-            ReportItem::LeftOut => self.leave_out_of_manifest(),
-            ReportItem::Doubt(path) => self.doubt(path),
-            ReportItem::Settled(path) => self.doubtful.settled(path),
-            ReportItem::Writer(identity) => self.note_writer(identity),
-            ReportItem::SharedDoubts(of, names) => self.share_doubts_of(of, names),
-            ReportItem::Moved(moves) => {
-                let moves: Vec<_> = moves.iter().map(|(from, to)| (from, to)).collect();
-                self.carry_doubts(&moves);
-            }
-            ReportItem::Held(path) => self.hold(path),
-            ReportItem::LookAgain(why) => self.look_again(&why),
-            ReportItem::Withheld(names, reason) => self.withhold(&names, &reason),
-            ReportItem::KeptTimes(path, times, unless_known) => {
-                self.keep_times(path, times, unless_known);
-            }
-            ReportItem::Sealed(carried) => self.remember_sealed(&carried),
-            ReportItem::Forbidden(identity) => {
-                self.forbid(identity);
-                return Some(Notice::Forbidden(identity));
-            }
-            ReportItem::Known(path) => {
-                if let Err(error) = lock(&self.known).insert(&path) {
-                    tracing::warn!(%error, ?path, "cannot report the extra entries in a directory");
-                }
-            }
-            ReportItem::Stop(reason) => {
-                self.control.stop(reason);
-            }
-        }
-        None
-    }
+/// Adds entries that the destination had before the pass to the reports of the present thread.
+pub(crate) fn collect_had(entries: u64) {
+    collect(|collected| collected.told.had += entries);
 }
 
 #[cfg(test)]

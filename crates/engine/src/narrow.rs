@@ -35,7 +35,7 @@ impl Engine {
     /// The owner that an entry must get, as far as this process can set it.
     fn owner_to_set(&self, new: &Metadata, old: &Metadata) -> Option<(u32, u32)> {
         let owner = (self.ids.user(new.uid), self.ids.group(new.gid));
-        let sets = self.privilege.privileged && self.spec.policy.preserve.has(Attribute::Owner);
+        let sets = self.end.privilege.privileged && self.spec.policy.preserve.has(Attribute::Owner);
         (sets && owner != (old.uid, old.gid)).then_some(owner)
     }
 
@@ -101,7 +101,7 @@ impl Mover<'_> {
         let engine = self.engine;
         let (new, old) = (&level.source.metadata, &target.metadata);
         let mut allowed = engine.allowed(new, (&level.source.fd, &target.fd), Held::Open)?;
-        if !engine.privilege.privileged {
+        if !engine.end.privilege.privileged {
             // Who fills it has to get in.
             allowed |= OWNER;
         }
@@ -121,7 +121,7 @@ impl Mover<'_> {
             changed |= unless_impossible(set)?;
         }
         changed
-            .then(|| stat::stat_fd(&target.fd).map(|now| engine.mounts.metadata(&now)))
+            .then(|| stat::stat_fd(&target.fd).map(|now| engine.end.mounts.metadata(&now)))
             .transpose()
     }
 
@@ -158,7 +158,7 @@ impl Mover<'_> {
             return Ok(true);
         }
         let pinned = path::pin_at(&holder.fd, name)?;
-        if engine.mounts.identity(&stat::stat_fd(&pinned)?) != old.identity {
+        if engine.end.mounts.identity(&stat::stat_fd(&pinned)?) != old.identity {
             return Ok(false);
         }
         let is_directory = old.kind == EntryKind::Directory;
@@ -201,7 +201,7 @@ impl Mover<'_> {
         }
         let put_back = || -> Result<(), Errno> {
             let pinned = path::pin_at(&holder.fd, name)?;
-            let now = self.engine.mounts.metadata(&stat::stat_fd(&pinned)?);
+            let now = self.engine.end.mounts.metadata(&stat::stat_fd(&pinned)?);
             if now.identity != old.identity {
                 return Ok(());
             }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use crate::context::Engine;
 use crate::control::Control;
 use crate::job_list::JobList;
-use crate::storage::Trust;
+use crate::trust::Trust;
 use dmover_local::error::entry_error;
 use dmover_local::flush::Flusher;
 
@@ -213,8 +213,8 @@ impl PeriodicFlush {
     /// Flushes the writes of earlier runs and other jobs before a pass is recorded as complete. Records failed flushes
     /// during the job. `is_whole`: nothing has failed so far.
     pub fn flush_last(&self, engine: &Engine, is_whole: bool) {
-        let failed = engine.flusher.as_ref().map(Flusher::failed).unwrap_or_default();
-        let devices = failed.into_iter().filter_map(|mount| engine.mounts.device(mount));
+        let failed = engine.end.flusher.as_ref().map(Flusher::failed).unwrap_or_default();
+        let devices = failed.into_iter().filter_map(|mount| engine.end.mounts.device(mount));
         self.failed.note(&devices.collect::<Vec<_>>());
         let is_pass = engine.spec.verb == Verb::Sync && self.directory.is_some();
         if !is_pass || !is_whole || engine.control.is_stopping() {

@@ -18,6 +18,10 @@ impl Permit for MoverPermit<'_> {
         if self.control.is_over() {
             return Err(Denied::Dropped);
         }
+        self.may_commit()
+    }
+
+    fn may_commit(&self) -> Result<(), Denied> {
         if self.lease.holds() { Ok(()) } else { Err(Denied::Fenced) }
     }
 

@@ -535,7 +535,7 @@ mod tests {
         let speaker = Arc::clone(&queue);
         let mover = std::thread::spawn(move || {
             for _ in 0..10 * UNHEARD_MAX {
-                let dirty = vec![crate::list::root_ref(dmover_model::RootId(0))];
+                let dirty = vec![dmover_model::DirectoryRef::of_root(dmover_model::RootId(0))];
                 speaker.report(&lease, Outcome { dirty, ..Outcome::default() });
             }
             speaker.complete(&lease, Outcome::default());
@@ -618,7 +618,7 @@ mod tests {
     fn a_class_that_is_full_does_not_keep_the_other_waiting() {
         let queue = LocalQueue::new(Duration::from_secs(9));
         let open = |id| {
-            let directory = crate::list::root_ref(dmover_model::RootId(0));
+            let directory = dmover_model::DirectoryRef::of_root(dmover_model::RootId(0));
             let name = dmover_model::Name::new(*b"f").unwrap();
             let file =
                 dmover_model::FileRef { directory, name: name.clone(), destination_name: name };

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::control::StopReason;
-use crate::sync::Withheld;
+use crate::delete_guard::Withheld;
 
 /// The state of a job at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

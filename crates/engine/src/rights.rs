@@ -34,8 +34,8 @@ impl Mover<'_> {
         let (engine, new) = (self.engine, &record.metadata);
         let is_file = (new.kind, old.kind) == (EntryKind::File, EntryKind::File);
         // Only an owner may set a time: what belongs to us and has the time of the source is what we have written.
-        let own = [0, engine.privilege.uid].contains(&old.uid);
-        if !is_file || own || !engine.privilege.privileged {
+        let own = [0, engine.end.privilege.uid].contains(&old.uid);
+        if !is_file || own || !engine.end.privilege.privileged {
             return false;
         }
         let keeps = |attribute| engine.spec.policy.preserve.has(attribute);
@@ -66,7 +66,7 @@ impl Mover<'_> {
         let Some(target) = level.target.as_ref().filter(|target| !target.made) else {
             return false;
         };
-        let is_ours = |uid| [0, engine.privilege.uid].contains(&uid);
+        let is_ours = |uid| [0, engine.end.privilege.uid].contains(&uid);
         let is_file = (new.kind, old.kind) == (EntryKind::File, EntryKind::File);
         if !is_file || !is_ours(old.uid) || level.root.range.is_some() {
             return false;
@@ -92,14 +92,14 @@ impl Mover<'_> {
         let bits = if keeps(Attribute::Mode) { new.mode & SET_ID } else { 0 };
         (bits != 0 && (bits & !old.mode != 0 || self.gets_another_owner(new, old)))
             || (keeps(Attribute::Xattr)
-                && engine.privilege.privileged
+                && engine.end.privilege.privileged
                 && new.mode & EXECUTE != 0
                 && self.has_other_capability(level, directory, record))
     }
 
     fn gets_another_owner(&self, new: &Metadata, old: &Metadata) -> bool {
         let engine = self.engine;
-        engine.privilege.privileged
+        engine.end.privilege.privileged
             && engine.spec.policy.preserve.has(Attribute::Owner)
             && (engine.ids.user(new.uid), engine.ids.group(new.gid)) != (old.uid, old.gid)
     }
@@ -114,7 +114,7 @@ impl Mover<'_> {
     ) -> Decision {
         let gives = self.gets_another_owner(&record.metadata, old)
             || self.gives_rights(level, base, (record, old));
-        match [0, self.engine.privilege.uid].contains(&old.uid) {
+        match [0, self.engine.end.privilege.uid].contains(&old.uid) {
             _ if !gives => Decision::Inspect,
             true => Decision::Compare,
             false => Decision::Replace,
@@ -156,7 +156,7 @@ impl Mover<'_> {
             };
             let probed = match file::create_unnamed(&target.fd, 0o600) {
                 Err(_) => {
-                    let name = self.temporary_name();
+                    let name = self.session.temporary_name();
                     file::create_new(&target.fd, name.as_bytes(), 0o600).and_then(|probe| {
                         let kept = kept(probe);
                         directory::unlink(&target.fd, name.as_bytes()).and(kept)

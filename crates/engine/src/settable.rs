@@ -28,7 +28,7 @@ impl Engine {
 
     /// The metadata of the source, as far as this process can set it on an entry with `old`.
     pub(crate) fn as_settable(&self, source: &Metadata, old: Option<&Metadata>) -> Metadata {
-        let mut wanted = self.as_mapped(source);
+        let mut wanted = self.local().as_mapped(source);
         let Some(old) = old else { return wanted };
         let (owner, found) = ((wanted.uid, wanted.gid), (old.uid, old.gid));
         if let Some(process) = self.lenient(Attribute::Owner) {
@@ -96,7 +96,7 @@ impl Engine {
         if self.spec.verb != Verb::Sync || !keeps || self.unprivileged.is_none() {
             return;
         }
-        let wanted = self.as_mapped(new);
+        let wanted = self.local().as_mapped(new);
         if (wanted.uid, wanted.gid) != (old.uid, old.gid) {
             self.count(Counter::OwnersNotKept);
         }

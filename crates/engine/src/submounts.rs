@@ -57,7 +57,7 @@ fn mounted_below(
     table: &[u8],
     (id, root): (RootId, &Root),
 ) -> Vec<(MountedBelow, Option<Stat>)> {
-    let mounts = &engine.mounts;
+    let mounts = &engine.end.mounts;
     let mut all = Vec::new();
     for (side, there) in sides(root).filter(|_| root.is_directory) {
         let Some(top) = top_of(&engine.base, there) else { continue };
@@ -73,7 +73,7 @@ fn mounted_below(
 impl Engine {
     /// Whether a mount point belongs to the job. Every one in the destination does.
     fn concerns(&self, place: &MountedBelow, stat: Option<&Stat>) -> bool {
-        let own = stat.map(|stat| self.mounts.metadata(stat));
+        let own = stat.map(|stat| self.end.mounts.metadata(stat));
         place.side == Side::Destination
             || own.is_none_or(|own| self.filter.admits_below(&place.path, &own))
     }
@@ -91,7 +91,7 @@ impl Engine {
     pub(crate) fn other_places(&self, theirs: &[MountedBelow]) -> Vec<bool> {
         let differs = |place: &MountedBelow| {
             let seen = self.seen_at(place);
-            seen.map(|stat| self.mounts.identity(&stat)) != place.found
+            seen.map(|stat| self.end.mounts.identity(&stat)) != place.found
         };
         theirs.iter().map(differs).collect()
     }
@@ -146,7 +146,7 @@ impl Engine {
         };
         for place in &theirs {
             let seen = self.seen_at(place);
-            if seen.map(|stat| self.mounts.identity(&stat)) != place.found {
+            if seen.map(|stat| self.end.mounts.identity(&stat)) != place.found {
                 return Err(self.refuse(
                     place,
                     "does not have the file system that the coordinator's host \

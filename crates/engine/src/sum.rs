@@ -9,21 +9,21 @@ use dmover_model::{
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::engine::{self, Method, Situation};
 use dmover_plan::{chunk, retry};
-use dmover_sys::{AsFd, BorrowedFd, Errno, OwnedFd, cache, file, path, stat};
+use dmover_sys::{Errno, OwnedFd, cache, file, path, stat};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::apply::Moved;
 use crate::context::Engine;
-use crate::file::Opened;
 use crate::level::Level;
 use crate::mover::Mover;
+use crate::planned::Moved;
 use crate::queue::Class;
 use dmover_local::capability::Facts;
 use dmover_local::content::Reading;
 use dmover_local::content::Run;
 use dmover_local::error::entry_error;
+use dmover_local::source::{Content, Opened, open_to_read, past_the_tick};
 use dmover_tree::Permit;
 
 mod guess;
@@ -36,25 +36,6 @@ const ALONE: u64 = 8 << 20;
 
 /// The pause before an empty pipe is read again.
 const AGAIN_AFTER: Duration = Duration::from_millis(5);
-
-/// A file that is open to be hashed.
-pub(crate) struct Content {
-    pub fd: OwnedFd,
-    pub metadata: Metadata,
-    pub facts: Arc<Facts>,
-    /// It is read from its present position to its end: a pipe, a device, standard input, or a file that is generated
-    /// when it is read.
-    pub is_stream: bool,
-    /// Read from storage, not from the page cache.
-    pub stored: bool,
-}
-
-impl Content {
-    /// What is needed to read it.
-    pub fn held(&self) -> (BorrowedFd<'_>, &Facts) {
-        (self.fd.as_fd(), &self.facts)
-    }
-}
 
 /// What to compute from some content.
 #[derive(Clone, Copy, Default)]
@@ -94,7 +75,7 @@ impl Engine {
     ) -> Reading<'a> {
         let mount = content.metadata.identity.mount;
         // A file that is mounted by itself may lie on another file system than its directory.
-        let is_local = || self.capabilities.facts(mount, &content.fd).local;
+        let is_local = || self.end.capabilities.facts(mount, &content.fd).local;
         let skips_holes = self.content().skips_holes(&content.metadata, is_local);
         Reading { source: content.held(), direct, skips_holes, path, permit }
     }
@@ -195,12 +176,14 @@ impl Mover<'_> {
         }
         let opened = match opened {
             Some(opened) => opened,
-            None => self.engine.open_content(level, record, &self.permit())?,
+            None => self.engine.open_content(level, record, self.permit())?,
         };
-        let metadata = self.engine.settled(level, record, &opened.fd, opened.found)?;
+        let (fd, found) = (opened.fd, opened.found);
+        let local = self.engine.local();
+        let metadata = local.settled(&level.source, record, (&fd, found), self.permit())?;
         let facts = Arc::clone(&level.source.facts);
         let is_stream = metadata.size == 0;
-        let content = Content { fd: opened.fd, metadata, facts, is_stream, stored: false };
+        let content = Content { fd, metadata, facts, is_stream, stored: false };
         let shown = || level.source_path(record.name.as_bytes());
         self.sum_whole(&content, Wanted::default(), &shown, None)
     }
@@ -213,7 +196,7 @@ impl Mover<'_> {
         round: u32,
     ) -> Result<(), EntryError> {
         let record = self.look(level, &file.name)?;
-        let (fd, metadata) = self.engine.open_source_file(level, &record, &self.permit())?;
+        let (fd, metadata) = self.engine.open_source_file(level, &record, self.permit())?;
         let (facts, is_stream) = (Arc::clone(&level.source.facts), metadata.size == 0);
         let content = Content { fd, metadata, facts, is_stream, stored: false };
         let item = SumItem { round, ..plain_item(Subject::Entry(file.clone())) };
@@ -263,17 +246,19 @@ impl Mover<'_> {
         let mut attempt = item.round;
         let error = loop {
             let mut again = true;
-            let result = self.engine.open_subject(&item.subject).and_then(|content| {
-                if content.metadata.size >= ALONE {
-                    // In halves: if all are large, each is handed back a few times and not once for each before it.
-                    let second = rest.split_off(rest.len() / 2);
-                    self.hand_back_sums(std::mem::take(rest));
-                    self.hand_back_sums(second);
-                }
-                // Data read from a pipe is gone: another attempt would hash only the rest.
-                again = content.metadata.kind == EntryKind::File && item.subject != Subject::Stdin;
-                self.sum_content(&content, item, &shown)
-            });
+            let result =
+                self.engine.open_subject(&item.subject, self.permit()).and_then(|content| {
+                    if content.metadata.size >= ALONE {
+                        // In halves: if all are large, each is handed back a few times and not once for each before it.
+                        let second = rest.split_off(rest.len() / 2);
+                        self.hand_back_sums(std::mem::take(rest));
+                        self.hand_back_sums(second);
+                    }
+                    // Data read from a pipe is gone: another attempt would hash only the rest.
+                    again =
+                        content.metadata.kind == EntryKind::File && item.subject != Subject::Stdin;
+                    self.sum_content(&content, item, &shown)
+                });
             match result {
                 Ok(()) => return,
                 Err(error) if again && self.engine.may_pass(&error, attempt) => attempt += 1,
@@ -353,7 +338,12 @@ impl Mover<'_> {
             (part, pieces)
         };
         if content.metadata.kind == EntryKind::File {
-            engine.check_unchanged(&content.facts, &content.fd, &content.metadata, shown)?;
+            engine.local().check_unchanged(
+                &content.facts,
+                &content.fd,
+                &content.metadata,
+                shown,
+            )?;
         }
         self.tell_sum(wanted, part, pieces, started.elapsed(), shown)?;
         Ok(Moved::bytes(part.shape.length()))
@@ -369,7 +359,12 @@ impl Mover<'_> {
         let content = Content { fd, metadata, facts, is_stream: false, stored: false };
         let all = ByteRange { start: 0, end: shape.length() };
         let pieces = self.hash_range(&content, Part { shape, start: 0 }, all, shown)?;
-        self.engine.check_unchanged(&content.facts, &content.fd, &content.metadata, shown)?;
+        self.engine.local().check_unchanged(
+            &content.facts,
+            &content.fd,
+            &content.metadata,
+            shown,
+        )?;
         Ok(pieces)
     }
 
@@ -398,10 +393,13 @@ impl Mover<'_> {
         let wanted = ByteRange { start: start + range.start, end: start + range.end };
         let direct = engine.way_to_read(content, wanted, shown)?;
         let permit = self.permit();
-        let reading = engine.reading(content, direct, shown, &permit);
-        let block =
-            if direct { self.tools.buffer.len() } else { self.tools.buffer.len().min(BLOCK) };
-        let buffer = &mut self.tools.buffer[..block];
+        let reading = engine.reading(content, direct, shown, permit);
+        let block = if direct {
+            self.session.tools.buffer.len()
+        } else {
+            self.session.tools.buffer.len().min(BLOCK)
+        };
+        let buffer = &mut self.session.tools.buffer[..block];
         let mut feed = |run: Run<'_>| all.iter_mut().for_each(|pieces| run.feed(pieces));
         engine.content().read_range(reading, wanted, buffer, &mut feed)?;
         Ok(all.map(Pieces::finish))
@@ -422,8 +420,8 @@ impl Mover<'_> {
         while at < range.end {
             self.check_hashing(shown)?;
             station::at(Activity::SourceData);
-            let block = self.tools.buffer.len().min(BLOCK);
-            let read = match file::read(&content.fd, &mut self.tools.buffer[..block]) {
+            let block = self.session.tools.buffer.len().min(BLOCK);
+            let read = match file::read(&content.fd, &mut self.session.tools.buffer[..block]) {
                 Err(Errno::AGAIN) => {
                     // Another program has set the pipe to non-blocking mode.
                     self.lease.extend();
@@ -437,11 +435,11 @@ impl Mover<'_> {
             }
             let skip = range.start.saturating_sub(at).min(read as u64) as usize;
             let end = (range.end - at).min(read as u64) as usize;
-            let bytes = &self.tools.buffer[skip..end.max(skip)];
+            let bytes = &self.session.tools.buffer[skip..end.max(skip)];
             for (stream, _) in &mut streams {
                 stream.update(bytes);
             }
-            engine.content().account_read(&self.permit(), read as u64);
+            engine.content().account_read(self.permit(), read as u64);
             at += read as u64;
         }
         // No other process may have read from it meanwhile.
@@ -453,7 +451,7 @@ impl Mover<'_> {
     }
 
     fn check_hashing(&self, shown: Shown<'_>) -> Result<(), EntryError> {
-        self.engine.content().check_held(&self.permit(), (Side::Source, Operation::Read), shown)
+        self.engine.content().check_held(self.permit(), (Side::Source, Operation::Read), shown)
     }
 
     /// Hashes a part of a file. The last task of the file handles a failure.
@@ -472,13 +470,13 @@ impl Mover<'_> {
         let HashedFile { item, version, start, shape, .. } = &task.file;
         let engine = self.engine;
         let shown = || subject_path(engine, &item.subject);
-        let content = engine.open_subject(&item.subject)?;
+        let content = engine.open_subject(&item.subject, self.permit())?;
         if content.metadata.version() != *version {
             return Err(changed(&shown, "the file changed while it was read"));
         }
         let part = Part { shape: *shape, start: *start };
         let digests = self.hash_range(&content, part, task.range, &shown)?;
-        engine.check_unchanged(&content.facts, &content.fd, &content.metadata, &shown)?;
+        engine.local().check_unchanged(&content.facts, &content.fd, &content.metadata, &shown)?;
         Ok(digests)
     }
 
@@ -578,7 +576,7 @@ impl Mover<'_> {
 }
 
 impl Engine {
-    fn open_subject(&self, subject: &Subject) -> Result<Content, EntryError> {
+    fn open_subject(&self, subject: &Subject, permit: &dyn Permit) -> Result<Content, EntryError> {
         station::at(Activity::SourceNames);
         let shown = || subject_path(self, subject);
         let fail = |operation, e| {
@@ -594,7 +592,7 @@ impl Engine {
             Subject::Entry(file) => {
                 let level = self.open_level(&file.directory)?;
                 let follows = self.follows(&level);
-                self.open_to_read(&level.source.fd, file.name.as_bytes(), follows)
+                open_to_read(&level.source.fd, file.name.as_bytes(), follows, permit)
             }
             Subject::Path(path) => path::open_as_named(&self.base.join(path.to_path())),
             Subject::Stdin => file::standard_input(),
@@ -604,12 +602,12 @@ impl Engine {
             return Err(fail(Operation::Open, Errno::ACCESS));
         }
         let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
-        let found = self.past_the_tick(&fd, found, &shown)?;
-        let metadata = self.mounts.metadata(&found);
+        let found = past_the_tick(&fd, found, permit, &shown)?;
+        let metadata = self.end.mounts.metadata(&found);
         if metadata.kind == EntryKind::Directory {
             return Err(fail(Operation::Read, Errno::ISDIR));
         }
-        let facts = self.capabilities.facts(metadata.identity.mount, &fd);
+        let facts = self.end.capabilities.facts(metadata.identity.mount, &fd);
         let is_stream =
             metadata.kind != EntryKind::File || metadata.size == 0 || *subject == Subject::Stdin;
         Ok(Content { fd, metadata, facts, is_stream, stored: false })

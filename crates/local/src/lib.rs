@@ -6,15 +6,28 @@
 #![forbid(unsafe_code)]
 
 pub mod attributes;
+mod backup;
 pub mod capability;
 pub mod content;
+pub mod digest_tap;
+pub mod directory;
+pub mod end;
 pub mod error;
+pub mod file;
 pub mod flush;
 pub mod layout;
+mod locks;
+pub mod make_directory;
 pub mod mounts;
 pub mod overlaps;
 pub mod patient_open;
 pub mod privilege;
+pub mod put_in_place;
+pub mod removal;
 pub mod root_side;
+pub mod session;
+pub mod source;
+mod special_files;
 pub mod stale_temporaries;
+pub mod trash;
 pub mod unflushed;

@@ -29,6 +29,15 @@ pub struct DirectoryRef {
     pub ancestors: Vec<Identity>,
 }
 
+impl DirectoryRef {
+    /// A whole root. Its directories are not known yet.
+    pub fn of_root(root: RootId) -> Self {
+        let (source, destination) = (Identity::default(), Identity::default());
+        let (path, made, ancestors) = (TreePath::root(), false, Vec::new());
+        Self { root, path, source, destination, made, ancestors }
+    }
+}
+
 /// One file on both sides.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FileRef {

@@ -20,11 +20,17 @@ pub enum Limit {
 
 /// The permission to work on a task. It ends when the job drops its work, or when another mover gets the task.
 pub trait Permit {
-    /// Whether to continue: asked before each block and before each step that cannot be undone.
+    /// Whether to continue: asked before each block.
     ///
     /// # Errors
-    /// The work ends here, with everything as it is.
+    /// The work ends here; what is unfinished is removed.
     fn step(&self) -> Result<(), Denied>;
+
+    /// Whether a step may be taken that cannot be undone. A job that stops completes what is ready.
+    ///
+    /// # Errors
+    /// Another mover has the task.
+    fn may_commit(&self) -> Result<(), Denied>;
 
     /// Records progress: the task does not hang.
     fn progress(&self);

@@ -90,10 +90,10 @@ impl Locator for Engine {
     }
 
     fn names_of(&self, mount: MountId) -> Option<Vec<FileSystemName>> {
-        self.mounts.device(mount).map(names_of)
+        self.end.mounts.device(mount).map(names_of)
     }
 
     fn named(&self, name: &FileSystemName) -> Option<MountId> {
-        self.mounts.named(name)
+        self.end.mounts.named(name)
     }
 }

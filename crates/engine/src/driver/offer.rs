@@ -4,10 +4,11 @@ use dmover_model::{Fatal, JobId, Name, PathBytes};
 use dmover_sys::mount;
 
 use super::{Job, JobList};
+use crate::delete_guard::Guard;
 use crate::engine_builder::RunFacts;
 use crate::fleet::{JobOffer, Place, RootsKind};
 use crate::root::Resolved;
-use crate::sync::{Guard, Trash};
+use dmover_local::trash::Trash;
 
 impl RootsKind {
     /// How movers find the roots of a job.

@@ -16,10 +16,10 @@ use std::collections::BTreeSet;
 use super::{Job, JobList};
 use crate::context::Engine;
 use crate::control::StopReason;
+use crate::extra::is_empty;
 use crate::recheck::Doubtful;
 use crate::report::{JobReport, JobState};
 use crate::root::Root;
-use crate::sync::is_empty;
 use dmover_local::mounts::MountTable;
 
 /// An open journal, and the changes for the next commit.
@@ -131,7 +131,7 @@ impl Recording {
             entry.roots = Some(places);
             self.unplaced = Vec::new();
         }
-        entry.mounts = (self.mounts, engine.mounts.since(self.mounts));
+        entry.mounts = (self.mounts, engine.end.mounts.since(self.mounts));
         self.journal.commit(entry)?;
         self.mounts += entry.mounts.1.len();
         *entry = JournalEntry::default();

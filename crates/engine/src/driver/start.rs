@@ -2,8 +2,8 @@
 use dmover_digest::manifest::Header;
 use dmover_journal::{ErrorList, Failures, LastPass, OpenFiles, StateDirectory};
 use dmover_model::{
-    Confirmed, Fatal, Identity, JobId, JobSpec, LossKind, Overwrite, PathBytes, Placement,
-    ScanNames, TaskKind, Timestamp, TreePath, Verb, WithheldReason,
+    Confirmed, DirectoryRef, Fatal, Identity, JobId, JobSpec, LossKind, Overwrite, PathBytes,
+    Placement, ScanNames, TaskKind, Timestamp, TreePath, Verb, WithheldReason,
 };
 use dmover_observe::Counter;
 use dmover_sys::{AsFd, path, stat};
@@ -14,13 +14,14 @@ use std::time::SystemTime;
 use super::record::{Recording, other_source};
 use super::{Job, JobList};
 use crate::context::Engine;
-use crate::list::root_ref;
+use crate::delete_guard::{Asks, Guard};
+use crate::extra::{doubt, refuse_unmeant};
 use crate::report::JobReport;
 use crate::root::{Resolved, Root};
-use crate::snapshot::Sharing;
-use crate::sync::{Asks, Guard, Trash, doubt, refuse_unmeant};
+use crate::sharing::Sharing;
 use dmover_local::capability::probe;
 use dmover_local::mounts::MountTable;
+use dmover_local::trash::Trash;
 
 pub(super) fn header(job: &Job, id: &JobId, resolved: &Resolved) -> Header {
     let mut base = job.spec.destination.to_path();
@@ -223,7 +224,7 @@ pub(super) fn guard(
     let doubt = doubt.or_else(|| to_be_made.then_some(WithheldReason::NoTrash));
     let trash = trash.filter(|_| !to_be_made);
     let trash = trash
-        .map(|(named, place)| Trash::open(&named.to_path(), place, Trash::name_of_run(id)))
+        .map(|(named, place)| Trash::open(&named.to_path(), place, name_of_run(id)))
         .transpose()?;
     let state = job.state.as_ref().and_then(|state| {
         let found = path::open_directory(state.path()).and_then(stat::stat_fd).ok()?;
@@ -285,7 +286,7 @@ pub(super) const SHARD: usize = 1000;
 pub(super) fn scans_of(paths: &[TreePath], engine: &Engine) -> Vec<TaskKind> {
     let of_root = |root| {
         paths.chunks(SHARD).map(move |shard| TaskKind::Scan {
-            directory: root_ref(root),
+            directory: DirectoryRef::of_root(root),
             names: ScanNames::Paths(shard.to_vec()),
         })
     };
@@ -299,14 +300,19 @@ pub(super) fn first_tasks(list: &JobList, engine: &Engine) -> Vec<TaskKind> {
         // All are supplied: records come first, then a scan for other entries.
         JobList::Records(_) | JobList::Failed(_) => Vec::new(),
         JobList::None | JobList::Sums(_) => all_roots()
-            .map(|root| TaskKind::Scan { directory: root_ref(root), names: ScanNames::Root })
+            .map(|root| TaskKind::Scan {
+                directory: DirectoryRef::of_root(root),
+                names: ScanNames::Root,
+            })
             .collect(),
         JobList::Paths(paths) => scans_of(paths, engine),
         JobList::Changed(places) => {
             let tasks = places.chunks(SHARD).flat_map(|shard| {
                 let names = ScanNames::Changed(shard.to_vec());
-                let scan =
-                    move |root| TaskKind::Scan { directory: root_ref(root), names: names.clone() };
+                let scan = move |root| TaskKind::Scan {
+                    directory: DirectoryRef::of_root(root),
+                    names: names.clone(),
+                };
                 all_roots().map(scan)
             });
             tasks.collect()
@@ -315,4 +321,9 @@ pub(super) fn first_tasks(list: &JobList, engine: &Engine) -> Vec<TaskKind> {
             pairs.chunks(SHARD).map(|shard| TaskKind::Pairs(shard.to_vec())).collect()
         }
     }
+}
+
+/// The name of a run's directory in the trash: its start time (in UTC, without colons), and the job.
+fn name_of_run(job: &JobId) -> String {
+    format!("{}-{job}", jiff::Timestamp::now().strftime("%Y-%m-%dT%H-%M-%SZ"))
 }

@@ -10,10 +10,11 @@ use dmover_sys::stat::{FileType, Stat};
 use dmover_sys::{OwnedFd, cache, directory, file, path, set, stat};
 
 use crate::context::Engine;
-use crate::file::{Supply, Unfinished};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use dmover_local::error::entry_error;
+use dmover_local::file::Unfinished;
+use dmover_local::source::Supply;
 
 /// The temporary file of an earlier run, or a file that shares its blocks.
 pub(super) struct Continued<'t> {
@@ -47,7 +48,7 @@ impl Mover<'_> {
             // What is missing is compared: the cache may have what a failed flush has left there.
             cache::forget(&old, 0, supply.metadata.size);
         }
-        self.unlock_for_temporaries(level);
+        self.session.unlock_for_temporaries(&level.source, target);
         let PartialFile { temporary, done, patched, fenced, .. } = *partial;
         let continued = if fenced {
             self.clone_partial(level, target, last, supply, &old)?.map(|(temporary, unfinished)| {
@@ -77,7 +78,7 @@ impl Mover<'_> {
     ) -> Option<OwnedFd> {
         let engine = self.engine;
         let wanted = partial.version == Some(supply.metadata.version())
-            && partial.shape == engine.copy_shape(supply.metadata.size)
+            && partial.shape == self.session.local.rules.digest_shape(supply.metadata.size)
             && engine.spec.policy.reflink != When::Always;
         if !wanted || partial.done.ranges.is_empty() {
             return None;
@@ -100,7 +101,7 @@ impl Mover<'_> {
         partial: &PartialFile,
         found: &Stat,
     ) -> bool {
-        let ctime = self.engine.mounts.metadata(found).ctime;
+        let ctime = self.engine.end.mounts.metadata(found).ctime;
         let is_older = partial.changed.is_some_and(|changed| ctime < changed);
         // The clock of a server may be another one.
         let is_newer = target.facts.local && partial.until.is_some_and(|until| ctime > until);
@@ -109,9 +110,9 @@ impl Mover<'_> {
 
     /// Continues in the temporary file itself: no mover of the earlier run is active any more.
     fn adopt<'t>(&self, target: &'t TargetDirectory, name: &Name) -> Option<Unfinished<'t>> {
-        self.writes_to(target);
+        self.session.writes_to(target);
         let fd = file::open_for_writing(&target.fd, name.as_bytes()).ok()?;
-        let mut unfinished = Unfinished::new(self.engine, target, fd, name.as_bytes()).ok()?;
+        let mut unfinished = Unfinished::new(&self.engine.end, target, fd, name.as_bytes()).ok()?;
         // Whatever happens: the record has it, and another attempt continues it.
         unfinished.disarm();
         Some(unfinished)
@@ -127,8 +128,8 @@ impl Mover<'_> {
         supply: &Supply,
         old: &OwnedFd,
     ) -> Result<Option<(Name, Unfinished<'t>)>, EntryError> {
-        let name = self.temporary_in(level);
-        let unfinished = self.create_file(level, target, name.as_bytes(), last, supply)?;
+        let name = self.session.temporary_in(&level.source, target);
+        let unfinished = self.session.create_file(target, name.as_bytes(), last, supply)?;
         // If blocks cannot be shared, the file is started again: a copy of the old data would be written as well.
         let is_shared = matches!(copy::clone_file(old, unfinished.fd()), Ok(Offer::Done(())));
         // The record says of it at once that the shared blocks are on storage.
@@ -169,7 +170,7 @@ impl Mover<'_> {
         file::sync_data(unfinished.fd()).map_err(|error| fail(Operation::Sync, error))?;
         let found = stat::stat_fd(unfinished.fd()).map_err(|error| fail(Operation::Stat, error))?;
         unfinished.keep().map_err(|error| fail(Operation::Close, error))?;
-        Ok(self.engine.mounts.metadata(&found).ctime)
+        Ok(self.engine.end.mounts.metadata(&found).ctime)
     }
 
     /// Removes what an earlier run left of this file.

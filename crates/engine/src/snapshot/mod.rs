@@ -14,8 +14,6 @@ mod paths;
 mod share;
 
 pub use paths::check_snapshot_paths;
-pub use share::Based;
-pub(crate) use share::Sharing;
 
 /// The directory for dmover's own data.
 pub const OWN: &str = ".dmover-snapshots";

@@ -6,53 +6,24 @@
 use dmover_journal::{SnapshotRecord, SourceObject, ticked};
 use dmover_model::{
     ByteRange, EntryError, EntryKind, EntryRecord, Fatal, Identity, Metadata, Operation, Share,
-    Side, SnapshotPolicy, Timestamp, TreePath,
+    Side, SnapshotPolicy,
 };
 use dmover_observe::{Activity, Counter, lock, station};
 use dmover_plan::decide::{Decision, decide};
 use dmover_sys::copy::Offer;
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, Errno, OwnedFd, copy, directory, path, stat};
+use dmover_sys::{AsFd, Errno, copy, directory, path, stat};
 use std::sync::Mutex;
 
 use super::{OWN, UNFINISHED, file_of};
-use crate::apply::{Moved, Planned};
 use crate::context::Engine;
+use crate::finding::changed;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use crate::verify::changed;
+use crate::planned::{Based, Moved, Planned};
+use crate::sharing::{Base, Sharing};
 use dmover_local::error::entry_error;
-
-/// The entry of the base with the name of a new file.
-#[derive(Debug, Clone)]
-pub struct Based {
-    /// Its metadata.
-    pub metadata: Metadata,
-    /// The decision about the file if this entry were at the destination.
-    pub decision: Decision,
-}
-
-/// The shared state of the movers of a job that creates a snapshot.
-#[derive(Debug)]
-pub(crate) struct Sharing {
-    share: Share,
-    base: Option<Base>,
-    /// The record of the new snapshot. A dry run has none.
-    record: Option<Mutex<SnapshotRecord>>,
-    /// Inodes with several names that are not recorded yet.
-    linked: Mutex<Vec<(u64, SourceObject)>>,
-}
-
-/// The snapshot that unchanged files are shared with.
-#[derive(Debug)]
-struct Base {
-    top: OwnedFd,
-    /// It has all changes at the source before this time. The change times of its files say less: each snapshot that
-    /// shares a file with it changes them, and so does the removal of one.
-    begun: Timestamp,
-    /// `None`: each of its inodes has one name.
-    record: Option<Mutex<SnapshotRecord>>,
-}
+use dmover_local::session::WriteError;
 
 impl Sharing {
     /// Opens the state for a job that creates a snapshot.
@@ -85,72 +56,9 @@ impl Sharing {
             linked: Mutex::default(),
         })
     }
-
-    /// Whether there is a snapshot to share files with.
-    pub fn has_base(&self) -> bool {
-        self.base.is_some()
-    }
-
-    /// Records an inode with several names.
-    pub fn note(&self, inode: u64, source: SourceObject) {
-        lock(&self.linked).push((inode, source));
-    }
-
-    /// Whether an inode of the new snapshot is recorded as a copy of another source inode.
-    fn is_of_another(
-        &self,
-        inode: u64,
-        source: impl FnOnce() -> Result<SourceObject, Errno>,
-    ) -> bool {
-        let known = self.record.as_ref().map(|record| lock(record).linked(inode));
-        match known {
-            Some(Ok(Some(known))) => !source().is_ok_and(|now| now == known),
-            Some(Err(_)) => true,
-            Some(Ok(None)) | None => false,
-        }
-    }
-
-    /// Writes the records; a task must not be reported before.
-    pub fn settle(&self) -> Result<(), Fatal> {
-        let linked = std::mem::take(&mut *lock(&self.linked));
-        match &self.record {
-            Some(record) if !linked.is_empty() => lock(record).note(&linked),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Planned {
-    /// Whether the entry need not be copied if the base really has its content.
-    pub(crate) fn is_in_base(&self) -> bool {
-        self.base.as_ref().is_some_and(Based::is_equal)
-    }
-}
-
-impl Based {
-    /// Whether it looks equal to the source.
-    pub(crate) fn is_equal(&self) -> bool {
-        matches!(self.decision, Decision::Skip | Decision::Inspect | Decision::Compare)
-    }
 }
 
 impl Engine {
-    /// The directory of the base that corresponds to a directory of the job, opened from its parent if that is open.
-    pub(crate) fn open_base(&self, place: &TreePath) -> Option<Box<TargetDirectory>> {
-        let base = self.sharing.as_ref()?.base.as_ref()?;
-        self.base_directory(path::open_directory_below(&base.top, place.as_bytes()).ok()?)
-    }
-
-    pub(crate) fn enter_base(&self, above: &Level, name: &[u8]) -> Option<Box<TargetDirectory>> {
-        let above = above.base.as_ref()?;
-        self.base_directory(path::open_directory_below(&above.fd, name).ok()?)
-    }
-
-    fn base_directory(&self, fd: OwnedFd) -> Option<Box<TargetDirectory>> {
-        let shown = dmover_model::PathBytes::default;
-        self.target_directory(fd, false, shown).ok().map(Box::new)
-    }
-
     /// Whether an inode of the base may be taken for this source inode. One with several names belongs to the source
     /// inode that it was copied from; otherwise two source files could become one.
     fn may_take(&self, level: &Level, record: &EntryRecord, inode: u64) -> bool {
@@ -202,7 +110,7 @@ impl Mover<'_> {
         let base = level.base.as_ref().filter(|_| record.metadata.kind == EntryKind::File)?;
         station::at(Activity::TargetNames);
         let found = stat::stat_at(&base.fd, record.destination_name().as_bytes(), false).ok()?;
-        let metadata = engine.mounts.metadata(&found);
+        let metadata = engine.end.mounts.metadata(&found);
         if metadata.kind != EntryKind::File {
             return None;
         }
@@ -231,7 +139,7 @@ impl Mover<'_> {
         level: &Level,
         target: &TargetDirectory,
         planned: &Planned,
-    ) -> Result<Option<Moved>, EntryError> {
+    ) -> Result<Option<Moved>, WriteError> {
         let (Some(based), Some(base)) = (&planned.base, &level.base) else { return Ok(None) };
         let Some(sharing) = &self.engine.sharing else { return Ok(None) };
         if !planned.is_in_base() || !self.is_as_in_base(level, base, planned, sharing.share)? {
@@ -265,7 +173,7 @@ impl Mover<'_> {
         let fail = |e| entry_error(Side::Destination, Operation::Open, level.own_target_path(), e);
         let over = level.over(base).map_err(fail)?;
         if based.decision == Decision::Compare {
-            let pair = engine.open_pair(&over, record, &based.metadata, &self.permit())?;
+            let pair = engine.open_pair(&over, record, &based.metadata, self.permit())?;
             let source = &pair.source;
             engine.note_writers(level, &record.name, (&source.metadata, &source.fd));
             let all = ByteRange { start: 0, end: pair.source.metadata.size };
@@ -278,7 +186,7 @@ impl Mover<'_> {
         if share == Share::Reflink {
             return Ok(true); // it gets attributes of its own
         }
-        let (source, _) = engine.open_source_file(level, record, &self.permit())?;
+        let (source, _) = engine.open_source_file(level, record, self.permit())?;
         let name = record.destination_name().as_bytes();
         let Ok(other) = path::open_file_at(&base.fd, name, false) else { return Ok(false) };
         let shown = || level.source_path(record.name.as_bytes());
@@ -299,11 +207,11 @@ impl Mover<'_> {
     ) -> Result<bool, EntryError> {
         let record = &planned.record;
         let last = record.destination_name().as_bytes();
-        self.writes_to(target);
+        self.session.writes_to(target);
         station::at(Activity::TargetNames);
         match directory::hard_link(&base.fd, last, &target.fd, last) {
             Ok(()) => {}
-            Err(Errno::EXIST) => return Err(self.taken(level, target, last)),
+            Err(Errno::EXIST) => return Err(self.session.taken(target, last)),
             Err(error) => {
                 // Too many names already, immutable, another file system, no such thing as links.
                 tracing::debug!(?error, "cannot link a file of the previous snapshot");
@@ -314,7 +222,7 @@ impl Mover<'_> {
         station::at(Activity::SourceNames);
         let now = self.look(level, &record.name);
         let same = now.as_ref().is_ok_and(|now| now.metadata.same_version(&record.metadata));
-        let right = same && self.is_at(target, last, based.metadata.identity);
+        let right = same && self.session.is_at(target, last, based.metadata.identity);
         if right {
             return Ok(true);
         }
@@ -332,41 +240,44 @@ impl Mover<'_> {
         planned: &Planned,
         base: &TargetDirectory,
         based: &Based,
-    ) -> Result<bool, EntryError> {
+    ) -> Result<bool, WriteError> {
         let (engine, record) = (self.engine, &planned.record);
         let last = record.destination_name().as_bytes();
         let Ok(old) = path::open_file_at(&base.fd, last, false) else { return Ok(false) };
-        let found = stat::stat_fd(&old).map(|found| engine.mounts.metadata(&found));
+        let found = stat::stat_fd(&old).map(|found| engine.end.mounts.metadata(&found));
         if !found.is_ok_and(|found| found.same_version(&based.metadata)) {
             return Ok(false);
         }
-        let supply = engine.supply(level, record, &self.permit())?;
+        let supply = engine.supply(level, record, self.permit())?;
         if !supply.metadata.same_version(&record.metadata) {
-            return Err(changed(Side::Source, level.source_path(record.name.as_bytes())));
+            return Err(changed(Side::Source, level.source_path(record.name.as_bytes())).into());
         }
-        let temporary = self.needs_temporary(planned.decision).then(|| self.temporary_in(level));
+        let temporary = self
+            .session
+            .needs_temporary(planned.decision)
+            .then(|| self.session.temporary_in(&level.source, target));
         let name = temporary.as_ref().map_or(last, |temporary| temporary.as_bytes());
-        let file = self.create_file(level, target, name, last, &supply)?;
+        let file = self.session.create_file(target, name, last, &supply)?;
         let size = supply.metadata.size;
         if size > 0 && !matches!(copy::clone_file(&old, file.fd()), Ok(Offer::Done(()))) {
             return Ok(false); // what was made is removed again
         }
-        engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
+        engine.local().check_version(
+            &level.source,
+            record.name.as_bytes(),
+            &supply.fd,
+            &supply.metadata,
+        )?;
         let shown = || level.target_path(last);
-        engine.finish_file(
+        engine.local().finish_file(
             &file,
             &supply.metadata,
             &supply.attributes,
             temporary.is_some(),
             &shown,
         )?;
-        self.settle(
-            level,
-            file,
-            last,
-            (planned.decision, supply.metadata.identity),
-            &supply.attributes,
-        )?;
+        let order = self.order(level, target, planned);
+        self.session.settle(order, file, &supply)?;
         Ok(true)
     }
 

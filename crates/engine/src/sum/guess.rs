@@ -50,7 +50,12 @@ impl Mover<'_> {
             [(first, one), (second, other)]
         };
         if content.metadata.kind == EntryKind::File {
-            engine.check_unchanged(&content.facts, &content.fd, &content.metadata, shown)?;
+            engine.local().check_unchanged(
+                &content.facts,
+                &content.fd,
+                &content.metadata,
+                shown,
+            )?;
         }
         let fits = |(wanted, (part, pieces)): &(Wanted<'_>, (Part, Vec<Digest>))| {
             let digest = Fold::of(&part.shape, pieces);

@@ -1,8 +1,8 @@
 //! Compares content: both sides of a file, or one side with digests.
 use dmover_digest::Fold;
 use dmover_model::{
-    Against, ByteRange, CompareTask, Digest, EntryError, EntryKind, EntryRecord, ErrorClass,
-    Metadata, Name, Operation, PathBytes, Shape, Side, Verb, Version,
+    Against, ByteRange, CompareTask, Digest, EntryError, EntryKind, EntryRecord, Metadata, Name,
+    Operation, PathBytes, Shape, Side, Verb, Version,
 };
 use dmover_observe::{Activity, station};
 use dmover_plan::chunk;
@@ -12,32 +12,13 @@ use dmover_sys::{path, stat};
 use std::sync::Arc;
 
 use crate::context::Engine;
-use crate::file::has_settled;
+use crate::finding::{Pair, changed};
 use crate::level::Level;
 use crate::mover::Mover;
-use crate::sum::{Content, Part, differing};
+use crate::sum::{Part, differing};
 use dmover_local::error::{at_destination, entry_error};
+use dmover_local::source::{Content, has_settled, open_to_read, past_the_tick};
 use dmover_tree::Permit;
-
-/// Both sides of a file, open.
-pub(crate) struct Pair {
-    pub source: Content,
-    pub destination: Content,
-}
-
-impl Pair {
-    /// The range that both sides have.
-    pub fn common(&self) -> ByteRange {
-        let end = self.source.metadata.size.min(self.destination.metadata.size);
-        ByteRange { start: 0, end }
-    }
-}
-
-/// The error for a file that has changed a moment ago.
-pub(crate) fn changed(side: Side, path: PathBytes) -> EntryError {
-    let words = "the file changed while it was compared";
-    EntryError::plain(side, Operation::Check, ErrorClass::Changed, path, words)
-}
 
 impl Engine {
     /// Opens both sides of a file in the versions that were found.
@@ -51,7 +32,7 @@ impl Engine {
         let stored = self.reads_stored();
         // What was found needs no second look if a change since then is sure to show in the look after the reading.
         if has_settled(&record.metadata) && has_settled(found) {
-            return self.open_settled(level, record, found);
+            return self.open_settled(level, record, found, permit);
         }
         let (fd, metadata) = self.open_source_file(level, record, permit)?;
         if metadata.version() != record.metadata.version() {
@@ -59,7 +40,7 @@ impl Engine {
         }
         let facts = Arc::clone(&level.source.facts);
         let source = Content { fd, metadata, facts, is_stream: false, stored };
-        let destination = self.open_destination(level, record, found)?;
+        let destination = self.open_destination(level, record, found, permit)?;
         Ok(Pair { source, destination })
     }
 
@@ -68,16 +49,15 @@ impl Engine {
         level: &Level,
         record: &EntryRecord,
         found: &Metadata,
+        permit: &dyn Permit,
     ) -> Result<Pair, EntryError> {
         let (name, last) = (record.name.as_bytes(), record.destination_name().as_bytes());
         let fail = |side, path, e| entry_error(side, Operation::Open, path, e);
         let gone = || changed(Side::Destination, level.target_path(last));
         let target = level.target.as_ref().ok_or_else(gone)?;
-        let source = self
-            .open_to_read(&level.source.fd, name, self.follows(level))
+        let source = open_to_read(&level.source.fd, name, self.follows(level), permit)
             .map_err(|e| fail(Side::Source, level.source_path(name), e))?;
-        let destination = self
-            .open_to_read(&target.fd, last, false)
+        let destination = open_to_read(&target.fd, last, false, permit)
             .map_err(|e| fail(Side::Destination, level.target_path(last), e))?;
         let stored = self.reads_stored();
         let side = |fd, metadata: &Metadata, facts| {
@@ -95,16 +75,17 @@ impl Engine {
         level: &Level,
         record: &EntryRecord,
         found: &Metadata,
+        permit: &dyn Permit,
     ) -> Result<Content, EntryError> {
         let last = record.destination_name().as_bytes();
         let shown = || level.target_path(last);
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
         let target = level.target.as_ref().ok_or_else(|| changed(Side::Destination, shown()))?;
         let fd =
-            self.open_to_read(&target.fd, last, false).map_err(|e| fail(Operation::Open, e))?;
+            open_to_read(&target.fd, last, false, permit).map_err(|e| fail(Operation::Open, e))?;
         let now = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
-        let now = self.past_the_tick(&fd, now, &shown).map_err(at_destination)?;
-        let metadata = self.mounts.metadata(&now);
+        let now = past_the_tick(&fd, now, permit, &shown).map_err(at_destination)?;
+        let metadata = self.end.mounts.metadata(&now);
         if metadata.version() != found.version() {
             return Err(changed(Side::Destination, shown()));
         }
@@ -146,7 +127,7 @@ impl Mover<'_> {
         }
         let open = |directory| {
             let fd = path::open_file_at(directory, name.as_bytes(), false)?;
-            stat::stat_fd(&fd).map(|found| (fd, engine.mounts.metadata(&found)))
+            stat::stat_fd(&fd).map(|found| (fd, engine.end.mounts.metadata(&found)))
         };
         station::at(Activity::SourceNames);
         let Ok((source, metadata)) = open(&level.source.fd) else { return Some(name) };
@@ -194,11 +175,17 @@ impl Mover<'_> {
         let other = engine.way_to_read(destination, range, &shown)?;
         let permit = self.permit();
         let readings = [
-            engine.reading(source, one, &source_shown, &permit),
-            engine.reading(destination, other, &shown, &permit),
+            engine.reading(source, one, &source_shown, permit),
+            engine.reading(destination, other, &shown, permit),
         ];
-        let ranges = engine.content().compare_bytes(readings, range, &mut self.tools.buffer)?;
-        engine.check_unchanged(&source.facts, &source.fd, &source.metadata, &source_shown)?;
+        let ranges =
+            engine.content().compare_bytes(readings, range, &mut self.session.tools.buffer)?;
+        engine.local().check_unchanged(
+            &source.facts,
+            &source.fd,
+            &source.metadata,
+            &source_shown,
+        )?;
         engine.check_checked(destination, &shown)?;
         Ok(ranges)
     }
@@ -304,7 +291,7 @@ impl Mover<'_> {
         if record.metadata.version() != version {
             return Err(changed(Side::Source, level.source_path(record.name.as_bytes())));
         }
-        let pair = engine.open_pair(&level, &record, &found, &self.permit())?;
+        let pair = engine.open_pair(&level, &record, &found, self.permit())?;
         self.compare_range(&level, &record, &pair, task.range)
     }
 }
@@ -315,7 +302,8 @@ impl Engine {
         content: &Content,
         shown: &dyn Fn() -> PathBytes,
     ) -> Result<(), EntryError> {
-        let checked = self.check_unchanged(&content.facts, &content.fd, &content.metadata, shown);
+        let (fd, before) = (&content.fd, &content.metadata);
+        let checked = self.local().check_unchanged(&content.facts, fd, before, shown);
         checked.map_err(at_destination)
     }
 }

@@ -6,87 +6,29 @@ use dmover_model::{
     Action, Against, Attribute, ByteRange, CompareTask, Difference, DifferenceDetail,
     DifferenceKind, DifferenceSet, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef,
     Identity, Item, JudgeTask, LinkGroup, Metadata, Name, NewNode, NewTask, Operation, Parent,
-    PathBytes, RecordsTask, Side, TaskKind, Timestamp, Verb, VerifyLevel, VerifyPolicy, Version,
+    PathBytes, RecordsTask, Side, TaskKind, Timestamp, VerifyLevel, VerifyPolicy,
 };
 use dmover_observe::{Activity, Counter, station};
-use dmover_plan::verify::{Differing, Scope, Sight, describe, differences, is_sampled, merged};
+use dmover_plan::verify::{Differing, Scope, Sight, differences, is_sampled, merged};
 use dmover_plan::{chunk, retry};
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, BorrowedFd, Errno, directory, path, stat};
+use dmover_sys::{AsFd, BorrowedFd, directory, path, stat};
 
-use crate::apply::{Moved, Planned};
 use crate::context::Engine;
+use crate::finding::{Finding, Pair, Unrepaired, changed};
 use crate::level::{Level, file_ref};
 use crate::manifest_attributes::{Whose, flags_differ, plain_xattrs};
 use crate::mover::Mover;
-use crate::sum::Content;
+use crate::planned::{Moved, Planned};
 use dmover_local::error::{at_destination, entry_error};
+use dmover_local::session::WriteError;
+use dmover_local::source::Content;
 
 mod content;
 mod records;
 mod repair;
 mod restore;
 mod unproven;
-
-pub(crate) use content::Pair;
-pub(crate) use content::changed;
-
-/// The result of comparing an entry.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Finding {
-    kinds: DifferenceSet,
-    /// Differences that do not count, because this process cannot set the attributes.
-    unsettable: DifferenceSet,
-    /// Ranges of the content that differ.
-    ranges: Vec<ByteRange>,
-    detail: Vec<DifferenceDetail>,
-    /// All content that both sides have was compared.
-    read: bool,
-    /// The compared versions: of the source if there is one, and of the destination.
-    source: Option<Version>,
-    destination: Option<Version>,
-}
-
-impl Finding {
-    pub(crate) fn of(kind: DifferenceKind) -> Self {
-        let kinds = DifferenceSet::from_iter([kind]);
-        let detail = vec![DifferenceDetail::Words(kind.word().into())];
-        Self { kinds, detail, ..Self::default() }
-    }
-
-    /// `ranges`: differences in content that was read.
-    fn new(
-        Differing { mut kinds, unsettable }: Differing,
-        ranges: Option<Vec<ByteRange>>,
-        (expected, found): (Sight<'_>, Sight<'_>),
-    ) -> Self {
-        let read = ranges.is_some();
-        let ranges = ranges.unwrap_or_default();
-        if !ranges.is_empty() {
-            kinds.insert(DifferenceKind::Content);
-        }
-        let detail = describe(kinds, expected, found, &ranges);
-        Self { kinds, unsettable, ranges, detail, read, ..Self::default() }
-    }
-
-    fn between(self, source: Option<Version>, destination: Version) -> Self {
-        Self { source, destination: Some(destination), ..self }
-    }
-
-    /// Whether only a complete copy is certainly right: nothing can be kept, or it is unknown which bytes differ.
-    fn needs_all(&self) -> bool {
-        let has = |kind| self.kinds.has(kind);
-        let suspicious = has(DifferenceKind::Size) || has(DifferenceKind::Mtime);
-        has(DifferenceKind::Missing) || has(DifferenceKind::Type) || (suspicious && !self.read)
-    }
-}
-
-/// The differences of an entry that could not be repaired.
-pub(crate) struct Unrepaired {
-    path: PathBytes,
-    kind: EntryKind,
-    finding: Finding,
-}
 
 /// The result for an entry, and whether it is final.
 enum Compared {
@@ -95,74 +37,11 @@ enum Compared {
     InParts,
 }
 
-impl Finding {
-    fn tell_left_over(&mut self, left: DifferenceSet) {
-        if !left.is_empty() {
-            self.detail.push(DifferenceDetail::Words(format!("still different: {}", left.words())));
-        }
-    }
-}
-
 impl Engine {
-    /// The comparison policy, if the job compares.
-    fn verify_policy(&self) -> &VerifyPolicy {
-        self.spec.policy.verify.as_ref().expect("a job that compares says how")
-    }
-
-    /// Whether content is read from storage and not from the page cache.
-    fn reads_stored(&self) -> bool {
-        self.spec.policy.verify.as_ref().is_some_and(|policy| policy.stored)
-    }
-
-    pub(crate) fn repairs(&self) -> bool {
-        self.spec.policy.verify.as_ref().is_some_and(|policy| policy.repair)
-    }
-
-    /// Whether directories with repaired entries get recorded times instead of those of a source.
-    pub(crate) fn restores_times(&self) -> bool {
-        self.spec.verb == Verb::Verify && self.is_recorded()
-    }
-
-    /// Whether a missing directory gets its attributes when its own record is processed. A mover that creates it for an
-    /// entry inside must not touch it then: another mover may already have finished it.
-    pub(crate) fn dresses_by_record(&self) -> bool {
-        self.repairs() && self.is_recorded()
-    }
-
-    /// Whether hard links are compared.
-    pub(crate) fn compares_links(&self) -> bool {
-        match self.spec.verb {
-            Verb::Copy | Verb::Sync => true,
-            Verb::Sum => false,
-            // A repair that does not know of them would tear them apart.
-            Verb::Verify => self.repairs() || self.verify_policy().level >= VerifyLevel::Mtime,
-        }
-    }
-
-    /// Whether a scan only searches for entries that are not in the manifest.
-    pub(crate) fn looks_for_unknown(&self, level: &Level) -> bool {
-        self.spec.verb == Verb::Verify && level.root.destination.is_none()
-    }
-
-    /// Whether an error says that a directory to compare is another type of entry.
-    pub(crate) fn is_no_directory(&self, error: &EntryError) -> bool {
-        let conflict = error.class == ErrorClass::TypeConflict && error.side == Side::Destination;
-        conflict && self.spec.verb == Verb::Verify
-    }
-
     /// Whether the content of a file must be read.
     fn reads_content(&self, path: &[u8]) -> bool {
         let VerifyPolicy { level, sample_millionths, seed, .. } = self.verify_policy();
         *level >= VerifyLevel::Digest && is_sampled(*sample_millionths, *seed, path)
-    }
-
-    /// The error as a comparison reports it: data that could not be flushed is not on storage.
-    pub(crate) fn judged(&self, error: EntryError) -> EntryError {
-        let flush = error.operation == Operation::Sync && error.side == Side::Destination;
-        if !flush || self.spec.verb != Verb::Verify {
-            return error;
-        }
-        EntryError { class: ErrorClass::Integrity, ..error }
     }
 
     /// Called before a file is compared that must be repaired and looks unfinished: an earlier repair may have failed
@@ -186,7 +65,7 @@ impl Engine {
         file: Identity,
         ranges: Option<Vec<ByteRange>>,
     ) -> Option<Vec<ByteRange>> {
-        let unflushed = self.unflushed.of(file);
+        let unflushed = self.end.unflushed.of(file);
         if unflushed.is_empty() {
             return ranges;
         }
@@ -277,7 +156,7 @@ impl Mover<'_> {
         level: &Level,
         planned: &Planned,
         round: u32,
-    ) -> Result<Moved, EntryError> {
+    ) -> Result<Moved, WriteError> {
         if let Compared::Done(finding) = self.compare(level, planned, Some(round))? {
             self.conclude(level, planned, finding)?;
         }
@@ -309,7 +188,7 @@ impl Mover<'_> {
             if record.metadata.kind == EntryKind::File {
                 let pair = match self.pair.take() {
                     Some(pair) => pair,
-                    None => engine.open_pair(level, record, found, &self.permit())?,
+                    None => engine.open_pair(level, record, found, self.permit())?,
                 };
                 if engine.reads_content(level.path.join(record.name.as_bytes()).as_bytes()) {
                     let common = pair.common();
@@ -341,7 +220,7 @@ impl Mover<'_> {
         level: &Level,
         planned: &Planned,
         mut finding: Finding,
-    ) -> Result<(), EntryError> {
+    ) -> Result<(), WriteError> {
         let engine = self.engine;
         let path = level.target_path(planned.record.destination_name().as_bytes());
         let kind = planned.record.metadata.kind;
@@ -380,7 +259,7 @@ impl Mover<'_> {
         let more = match now.record.metadata.kind {
             _ if !engine.compares_closely() || !kinds.is_empty() => Differing::default(),
             EntryKind::File => {
-                let pair = engine.open_pair(level, &now.record, found, &self.permit())?;
+                let pair = engine.open_pair(level, &now.record, found, self.permit())?;
                 engine.pair_attributes(level, &now.record, &pair)?
             }
             _ => engine.pinned_differences(level, &now.record)?,
@@ -444,7 +323,7 @@ impl Mover<'_> {
         }
         let engine = self.engine;
         let now = level.target.as_ref().and_then(|target| stat::stat_fd(&target.fd).ok())?;
-        let left = engine.directory_differences(level, &engine.mounts.metadata(&now));
+        let left = engine.directory_differences(level, &engine.end.mounts.metadata(&now));
         left.map(|left| left.kinds).map_err(|error| engine.error(error)).ok()
     }
 
@@ -524,7 +403,7 @@ impl Mover<'_> {
         level: &Level,
         name: &Name,
         round: u32,
-    ) -> Result<(), EntryError> {
+    ) -> Result<(), WriteError> {
         let record = self.look(level, name)?;
         match self.plan_record(level, record) {
             Some(planned) => self.verify_entry(level, &planned, round).map(drop),
@@ -618,11 +497,12 @@ impl Mover<'_> {
         let expected = engine.wanted_sight(&record.metadata, None);
         let sight = Sight::of(found, None);
         let kinds = differences(expected, sight, engine.scope(&level, found));
-        let pair = engine.open_pair(&level, record, found, &self.permit())?;
+        let pair = engine.open_pair(&level, record, found, self.permit())?;
         let kinds = kinds.and(engine.pair_attributes(&level, record, &pair)?);
         let ranges = engine.with_unflushed(found.identity, Some(ranges));
         let finding = Finding::new(kinds, ranges, (expected, sight));
-        self.conclude(&level, &planned, finding.between(source, destination))
+        let finding = finding.between(source, destination);
+        self.conclude(&level, &planned, finding).map_err(|failed| failed.error)
     }
 }
 
@@ -737,13 +617,4 @@ fn symlink_at(
     directory::read_symlink(&target.fd, name).map(Some).map_err(|e| {
         entry_error(Side::Destination, Operation::ReadLink, level.target_path(name), e)
     })
-}
-
-/// The metadata of the entry under a name, if there is one.
-pub(crate) fn look_at(fd: impl AsFd, name: &[u8]) -> Result<Option<stat::Stat>, Errno> {
-    match stat::stat_at(fd, name, false) {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if stat::is_absent(error) => Ok(None),
-        Err(error) => Err(error),
-    }
 }

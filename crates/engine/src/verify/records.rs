@@ -3,7 +3,7 @@ use dmover_model::{
     Against, Answer, ByteRange, CompareTask, CoordinatorRequest, DifferenceKind, DifferenceSet,
     Digest, EntryError, EntryKind, EntryRecord, ErrorClass, Extended, FileRef, Identity, JudgeTask,
     LinkGroup, LinkName, Metadata, MountId, Name, NewTask, Operation, Parent, Record, RecordsTask,
-    RootId, Shape, Side, TaskKind, Times, TreePath, VerifyLevel, Version,
+    Shape, Side, TaskKind, Times, TreePath, VerifyLevel, Version,
 };
 use dmover_observe::{Activity, Counter, lock, station};
 use dmover_plan::chunk;
@@ -12,21 +12,19 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, directory, stat};
 use std::sync::Arc;
 
-use super::content::{changed, pieces_of, whole_pieces};
-use super::{Finding, Unrepaired, look_at};
-use crate::context::Engine;
+use super::content::{pieces_of, whole_pieces};
+use crate::context::{CHECKED, Engine};
+use crate::finding::{Finding, Unrepaired, changed};
 use crate::level::Level;
 use crate::manifest_attributes::Whose;
 use crate::mover::Mover;
 use crate::mover_report::ReportItem;
 use crate::queue::Class;
-use crate::sum;
 use dmover_local::capability::Facts;
+use dmover_local::directory::look_at;
 use dmover_local::error::{at_destination, entry_error};
 use dmover_tree::Permit;
 
-/// The tree that is compared with a manifest; nothing is written to it.
-pub(super) const CHECKED: RootId = RootId(0);
 /// A mount id that no mount has, under which hard links of a manifest are grouped.
 const RECORDED: MountId = MountId(u32::MAX);
 
@@ -128,7 +126,7 @@ impl Mover<'_> {
         let fail =
             |operation, e| entry_error(Side::Destination, operation, level.source_path(name), e);
         let found = look_at(&level.source.fd, name).map_err(|e| fail(Operation::Stat, e))?;
-        let Some(found) = found.map(|found| engine.mounts.metadata(&found)) else {
+        let Some(found) = found.map(|found| engine.end.mounts.metadata(&found)) else {
             return self.conclude_missing(record);
         };
         let found = engine.with_kept_times(&record.path, found);
@@ -176,7 +174,7 @@ impl Mover<'_> {
             engine.count(Counter::FilesWithoutDigest);
             return Ok(Content::Unread);
         };
-        let content = engine.open_checked_file(level, name, found, &self.permit())?;
+        let content = engine.open_checked_file(level, name, found, self.permit())?;
         let shape = &recorded.shape;
         let shown = || level.source_path(name.as_bytes());
         engine.forget_unproven(&content, record.body.mtime, &shown)?;
@@ -227,11 +225,11 @@ impl Mover<'_> {
         let shown = || level.source_path(name.as_bytes());
         let found = stat::stat_at(&level.source.fd, name.as_bytes(), false)
             .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
-        let found = engine.mounts.metadata(&found);
+        let found = engine.end.mounts.metadata(&found);
         if found.version() != task.destination {
             return Err(changed(Side::Destination, shown()));
         }
-        let content = engine.open_checked_file(&level, name, &found, &self.permit())?;
+        let content = engine.open_checked_file(&level, name, &found, self.permit())?;
         let ranges = self.compare_pieces(&content, shape, task.range, expected, &shown);
         let ranges = ranges.map_err(at_destination)?;
         engine.check_checked(&content, &shown)?;
@@ -251,7 +249,7 @@ impl Mover<'_> {
         let shown = || level.source_path(name);
         let fail = |e| entry_error(Side::Destination, Operation::Stat, shown(), e);
         let found = look_at(&level.source.fd, name).map_err(fail)?;
-        let found = found.map(|found| engine.mounts.metadata(&found));
+        let found = found.map(|found| engine.end.mounts.metadata(&found));
         let found = found.filter(|found| found.version() == version);
         let found = found.ok_or_else(|| changed(Side::Destination, shown()))?;
         let name = Name::new(name).map_err(|_| fail(Errno::INVAL))?;
@@ -328,7 +326,7 @@ impl Mover<'_> {
             let name = first.name.as_bytes();
             if let Ok(Some(now)) = look_at(&first.level.source.fd, name) {
                 // Another name has changed it.
-                let metadata = engine.mounts.metadata(&now);
+                let metadata = engine.end.mounts.metadata(&now);
                 anchor = anchor.map(|first| Linked { metadata, ..first });
             }
             let path = linked.level.source_path(linked.name.as_bytes());
@@ -387,11 +385,6 @@ impl Engine {
         EntryError::plain(side, Operation::Check, class, self.checked_path(path), words)
     }
 
-    /// Whether a tree is compared with a manifest.
-    pub(super) fn is_recorded(&self) -> bool {
-        self.root(CHECKED).is_ok_and(|root| root.destination.is_none())
-    }
-
     /// A directory of the tree that is compared with a manifest.
     pub(super) fn checked_level(&self, path: &TreePath) -> Result<Level, EntryError> {
         let root = self.root(CHECKED)?;
@@ -441,7 +434,7 @@ impl Engine {
         let Some(found) = look_at(&level.source.fd, name).map_err(fail)? else {
             return Ok(DifferenceSet::from_iter([DifferenceKind::Missing]));
         };
-        let found = self.with_kept_times(&record.path, self.mounts.metadata(&found));
+        let found = self.with_kept_times(&record.path, self.end.mounts.metadata(&found));
         let name = Name::new(name).map_err(|_| fail(Errno::INVAL))?;
         let checked = Checked { level: &level, name: &name, found: &found, record };
         Ok(self.finding_of(checked, None)?.kinds)
@@ -452,7 +445,7 @@ impl Engine {
         let name = file.name.as_bytes();
         let fail = |e| entry_error(Side::Destination, Operation::Stat, level.source_path(name), e);
         let found = look_at(&level.source.fd, name).map_err(fail)?;
-        let metadata = found.map(|found| self.mounts.metadata(&found));
+        let metadata = found.map(|found| self.end.mounts.metadata(&found));
         Ok(metadata.map(|metadata| Linked { level, name: file.name.clone(), metadata }))
     }
 
@@ -467,7 +460,7 @@ impl Engine {
         name: &Name,
         found: &Metadata,
         permit: &dyn Permit,
-    ) -> Result<sum::Content, EntryError> {
+    ) -> Result<dmover_local::source::Content, EntryError> {
         let (name, metadata) = (name.clone(), found.clone());
         let entry = EntryRecord { name, renamed: None, metadata, symlink: None };
         let (fd, metadata) =
@@ -476,7 +469,7 @@ impl Engine {
             return Err(changed(Side::Destination, level.source_path(entry.name.as_bytes())));
         }
         let (facts, stored) = (Arc::clone(&level.source.facts), self.verify_policy().stored);
-        Ok(sum::Content { fd, metadata, facts, is_stream: false, stored })
+        Ok(dmover_local::source::Content { fd, metadata, facts, is_stream: false, stored })
     }
 
     fn finding_of(

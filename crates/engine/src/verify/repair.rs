@@ -13,15 +13,15 @@ use dmover_sys::copy::Offer;
 use dmover_sys::{AsFd, Errno, OwnedFd, cache, copy, file, path, set, stat};
 use std::sync::Arc;
 
-use super::Finding;
-use super::content::{Pair, changed};
-use crate::apply::Planned;
-use crate::file::{Supply, Unfinished};
+use crate::finding::{Finding, Pair, changed};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use crate::sum;
+use crate::planned::Planned;
 use dmover_local::content::{Holes, Transfer};
 use dmover_local::error::{EPERM, at_destination, entry_error};
+use dmover_local::file::{FileOrder, Unfinished};
+use dmover_local::session::WriteError;
+use dmover_local::source::{Supply, open_to_read};
 
 impl Mover<'_> {
     /// Copies differences again.
@@ -31,7 +31,7 @@ impl Mover<'_> {
         planned: &Planned,
         finding: &Finding,
         recorded: Option<&Content>,
-    ) -> Result<(), EntryError> {
+    ) -> Result<(), WriteError> {
         let record = &planned.record;
         let last = record.destination_name().as_bytes();
         self.check_lease(level, last)?;
@@ -46,7 +46,7 @@ impl Mover<'_> {
         if let Some(target) = level.target.as_ref().filter(|_| mends) {
             match self.mend_file(level, target, planned, (finding, recorded)) {
                 // It may not be written to, or is locked: a new file takes its place.
-                Err(error) if error.class == ErrorClass::Denied => {}
+                Err(failed) if failed.error.class == ErrorClass::Denied => {}
                 mended => return mended,
             }
         }
@@ -56,12 +56,12 @@ impl Mover<'_> {
         let now = self.look_again(level, record)?;
         let content = now.as_ref().and_then(|now| Some((now, now.existing.as_ref()?)));
         let shown = || level.target_path(last);
-        let Some((now, found)) = content else { return Err(reads_otherwise(shown())) };
-        let pair = self.engine.open_pair(level, &now.record, found, &self.permit())?;
+        let Some((now, found)) = content else { return Err(reads_otherwise(shown()).into()) };
+        let pair = self.engine.open_pair(level, &now.record, found, self.permit())?;
         let all = [ByteRange { start: 0, end: recorded.shape.length() }];
-        let destination = sum::Content { stored: true, ..pair.destination };
+        let destination = dmover_local::source::Content { stored: true, ..pair.destination };
         let differs = self.differ_from_record(&destination, recorded, &all, &shown);
-        if differs.map_err(at_destination)? { Err(reads_otherwise(shown())) } else { Ok(()) }
+        if differs.map_err(at_destination)? { Err(reads_otherwise(shown()).into()) } else { Ok(()) }
     }
 
     /// Called before a repair changes a directory: it must be finished again.
@@ -80,19 +80,19 @@ impl Mover<'_> {
         target: &TargetDirectory,
         planned: &Planned,
         (finding, recorded): (&Finding, Option<&Content>),
-    ) -> Result<(), EntryError> {
+    ) -> Result<(), WriteError> {
         let engine = self.engine;
         let record = &planned.record;
-        let mut supply = engine.supply(level, record, &self.permit())?;
+        let mut supply = engine.supply(level, record, self.permit())?;
         engine.settle_project(level, EntryKind::File, &mut supply.attributes, false)?;
         let Some(found) = &planned.existing else { return Ok(()) };
         // The known differences are between these versions only.
         if finding.source != Some(supply.metadata.version()) {
-            return Err(changed(Side::Source, level.source_path(record.name.as_bytes())));
+            return Err(changed(Side::Source, level.source_path(record.name.as_bytes())).into());
         }
         if finding.destination != Some(found.version()) {
             let last = record.destination_name().as_bytes();
-            return Err(changed(Side::Destination, level.target_path(last)));
+            return Err(changed(Side::Destination, level.target_path(last)).into());
         }
         let size = supply.metadata.size;
         let mut ranges: Vec<ByteRange> = finding
@@ -108,7 +108,10 @@ impl Mover<'_> {
         let mending =
             Mending { supply: &supply, ranges: &ranges, resized: found.size != size, recorded };
         let cloned = mending.writes() && self.mend_clone(level, target, planned, &mending)?;
-        if cloned { Ok(()) } else { self.mend_in_place(level, target, planned, &mending) }
+        if !cloned {
+            self.mend_in_place(level, target, planned, &mending)?;
+        }
+        Ok(())
     }
 
     /// Repairs a clone and renames it into place. Returns false where blocks cannot be shared.
@@ -118,7 +121,7 @@ impl Mover<'_> {
         target: &TargetDirectory,
         planned: &Planned,
         mending: &Mending<'_>,
-    ) -> Result<bool, EntryError> {
+    ) -> Result<bool, WriteError> {
         let (engine, supply) = (self.engine, mending.supply);
         let last = planned.record.destination_name().as_bytes();
         if target.facts.no_clone_from.is(target.metadata.identity.mount) {
@@ -126,8 +129,8 @@ impl Mover<'_> {
         }
         let shown = || level.target_path(last);
         let old = self.open_checked(level, target, planned)?;
-        let temporary = self.temporary_in(level);
-        let unfinished = self.create_file(level, target, temporary.as_bytes(), last, supply)?;
+        let temporary = self.session.temporary_in(&level.source, target);
+        let unfinished = self.session.create_file(target, temporary.as_bytes(), last, supply)?;
         match copy::clone_file(&old, unfinished.fd()) {
             Ok(Offer::Done(())) => {}
             Ok(Offer::Never) => {
@@ -138,18 +141,19 @@ impl Mover<'_> {
             Ok(Offer::NotThese) | Err(_) => return Ok(false),
         }
         self.write_ranges(level, planned, &unfinished, mending)?;
-        engine.finish_file(&unfinished, &supply.metadata, &supply.attributes, true, &shown)?;
+        engine.local().finish_file(
+            &unfinished,
+            &supply.metadata,
+            &supply.attributes,
+            true,
+            &shown,
+        )?;
         if planned.existing.as_ref().is_some_and(Metadata::is_locked) {
             // An immutable or append-only file cannot be replaced; the failure is reported.
-            self.lift_file(target, last);
+            self.session.lift_file(target, last);
         }
-        self.settle(
-            level,
-            unfinished,
-            last,
-            (Decision::Replace, supply.metadata.identity),
-            &supply.attributes,
-        )?;
+        let order = FileOrder { decision: Decision::Replace, ..self.order(level, target, planned) };
+        self.session.settle(order, unfinished, supply)?;
         Ok(true)
     }
 
@@ -164,15 +168,15 @@ impl Mover<'_> {
         let last = planned.record.destination_name().as_bytes();
         let shown = || level.target_path(last);
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
-        let opened = self.open_existing(level, target, last, &supply.metadata);
+        let opened = self.session.open_existing(&level.source, target, last, &supply.metadata);
         let (fd, opened_up) = match opened {
-            Err(error) if error.errno == EPERM && self.lift_file(target, last) => {
-                (self.open_existing(level, target, last, &supply.metadata)?.0, true)
+            Err(error) if error.errno == EPERM && self.session.lift_file(target, last) => {
+                (self.session.open_existing(&level.source, target, last, &supply.metadata)?.0, true)
             }
             opened => opened?,
         };
         let mut file =
-            Unfinished::new(engine, target, fd, last).map_err(|e| fail(Operation::Stat, e))?;
+            Unfinished::new(&engine.end, target, fd, last).map_err(|e| fail(Operation::Stat, e))?;
         // An existing file is never removed; its times show that it is incomplete.
         file.disarm();
         file.written_into = true;
@@ -185,11 +189,12 @@ impl Mover<'_> {
         let closes = mending.writes() && file.metadata.mode & !supply.metadata.mode & 0o077 != 0;
         if closes {
             // New content is not for those whom the old mode lets in.
-            let closed = self.close_existing(&file, supply).and_then(|()| stat::stat_fd(file.fd()));
+            let closed =
+                self.session.close_existing(&file, supply).and_then(|()| stat::stat_fd(file.fd()));
             let closed = closed.map_err(|e| fail(Operation::SetMode, e))?;
-            file.metadata = engine.mounts.metadata(&closed);
+            file.metadata = engine.end.mounts.metadata(&closed);
         }
-        let object = engine.file_object(&file, &shown);
+        let object = file.object(&shown);
         engine.attributes().prepare(object, &supply.attributes)?;
         engine.attributes().remove_foreign(object, &supply.attributes)?;
         let identity = file.metadata.identity;
@@ -201,15 +206,15 @@ impl Mover<'_> {
         // A file marked as incomplete may have been written by a repair that did not flush it.
         let flush = mending.writes() || file.metadata.mtime != supply.metadata.mtime;
         let finished = written.and_then(|()| {
-            engine.finish_file(&file, &supply.metadata, &supply.attributes, flush, &shown)
+            engine.local().finish_file(&file, &supply.metadata, &supply.attributes, flush, &shown)
         });
         if let Err(error) = finished {
-            engine.unflushed.add(identity, mending.ranges);
+            engine.end.unflushed.add(identity, mending.ranges);
             cache::forget(file.fd(), 0, supply.metadata.size);
             return Err(error);
         }
-        engine.unflushed.settle(identity);
-        engine.set_last(&file, &supply.attributes, &shown)?;
+        engine.end.unflushed.settle(identity);
+        engine.local().set_last(&file, &supply.attributes, &shown)?;
         file.keep().map_err(|e| fail(Operation::Close, e))
     }
 
@@ -236,7 +241,7 @@ impl Mover<'_> {
             facts: &file.target.facts,
             source_path: &source_path,
             target_path: &target_path,
-            permit: &self.permit(),
+            permit: self.permit(),
             tap: None,
         };
         file::set_size(file.fd(), supply.metadata.size)
@@ -249,16 +254,28 @@ impl Mover<'_> {
                 let punched = punched.map_err(|e| fail(Operation::Allocate, e))?;
                 holes = if punched { holes } else { Holes::Fill };
             }
-            engine.content().copy_range(transfer, *range, range.start, holes, self.tools)?;
+            engine.content().copy_range(
+                transfer,
+                *range,
+                range.start,
+                holes,
+                self.session.tools,
+            )?;
         }
-        engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
+        engine.local().check_version(
+            &level.source,
+            record.name.as_bytes(),
+            &supply.fd,
+            &supply.metadata,
+        )?;
         file::sync_data(file.fd()).map_err(|e| fail(Operation::Sync, e))?;
         let found = stat::stat_fd(file.fd()).map_err(|e| fail(Operation::Stat, e))?;
         let fd = path::open_file_at(&file.target.fd, &file.name, false)
             .map_err(|e| fail(Operation::Open, e))?;
-        let metadata = engine.mounts.metadata(&found);
+        let metadata = engine.end.mounts.metadata(&found);
         let facts = Arc::clone(&file.target.facts);
-        let destination = sum::Content { fd, metadata, facts, is_stream: false, stored: true };
+        let destination =
+            dmover_local::source::Content { fd, metadata, facts, is_stream: false, stored: true };
         let differs = match mending.recorded {
             Some(recorded) => self
                 .differ_from_record(&destination, recorded, mending.ranges, &target_path)
@@ -268,7 +285,13 @@ impl Mover<'_> {
                 let fd = fd.map_err(|_| fail(Operation::Open, Errno::MFILE))?;
                 let (metadata, facts) = (supply.metadata.clone(), &level.source.facts);
                 let facts = Arc::clone(facts);
-                let source = sum::Content { fd, metadata, facts, is_stream: false, stored: false };
+                let source = dmover_local::source::Content {
+                    fd,
+                    metadata,
+                    facts,
+                    is_stream: false,
+                    stored: false,
+                };
                 let pair = Pair { source, destination };
                 let mut differs = false;
                 for range in mending.ranges {
@@ -290,12 +313,10 @@ impl Mover<'_> {
         let last = planned.record.destination_name().as_bytes();
         let shown = || level.target_path(last);
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
-        let fd = self
-            .engine
-            .open_to_read(&target.fd, last, false)
+        let fd = open_to_read(&target.fd, last, false, self.permit())
             .map_err(|e| fail(Operation::Open, e))?;
         let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
-        self.check_same(&self.engine.mounts.metadata(&found), planned, &shown)?;
+        self.check_same(&self.engine.end.mounts.metadata(&found), planned, &shown)?;
         Ok(fd)
     }
 

@@ -9,15 +9,14 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, BorrowedFd, Errno, directory};
 use std::sync::Arc;
 
-use super::content::changed;
 use super::records::{Linked, recorded_sight};
-use super::{Finding, look_at};
 use crate::context::Engine;
+use crate::finding::{Finding, changed};
 use crate::level::Level;
 use crate::manifest_attributes::Whose;
 use crate::mover::Mover;
-use crate::sum;
 use dmover_local::capability::Facts;
+use dmover_local::directory::look_at;
 use dmover_local::error::entry_error;
 
 /// The tree from which repairs are copied.
@@ -64,7 +63,8 @@ impl Mover<'_> {
             Some(planned) if matches!(planned.decision, Decision::Refuse(..)) => Ok(false),
             Some(planned) => {
                 let recorded = record.body.content.as_ref();
-                self.repair(&above, &planned, &finding, recorded).map(|()| true)
+                let repaired = self.repair(&above, &planned, &finding, recorded);
+                repaired.map(|()| true).map_err(|failed| failed.error)
             }
             None => Ok(false),
         }
@@ -84,17 +84,18 @@ impl Mover<'_> {
         if entry.metadata.kind != EntryKind::File || (!whole && finding.ranges.is_empty()) {
             return Ok(());
         }
-        let (fd, metadata) = engine.open_source_file(level, entry, &self.permit())?;
+        let (fd, metadata) = engine.open_source_file(level, entry, self.permit())?;
         let shown = || level.source_path(entry.name.as_bytes());
         if metadata.version() != entry.metadata.version() {
             return Err(changed(Side::Source, shown()));
         }
         let facts = Arc::clone(&level.source.facts);
-        let content = sum::Content { fd, metadata, facts, is_stream: false, stored: false };
+        let content =
+            dmover_local::source::Content { fd, metadata, facts, is_stream: false, stored: false };
         let all = [ByteRange { start: 0, end: recorded.shape.length() }];
         let ranges = if whole { &all[..] } else { &finding.ranges };
         let differs = self.differ_from_record(&content, recorded, ranges, &shown)?;
-        engine.check_unchanged(&content.facts, &content.fd, &content.metadata, &shown)?;
+        engine.local().check_unchanged(&content.facts, &content.fd, &content.metadata, &shown)?;
         if differs { Err(unlike(shown(), "content")) } else { Ok(()) }
     }
 
@@ -116,7 +117,7 @@ impl Mover<'_> {
         let (Some(target), Some(from)) = (&above.target, &beside.target) else { return Ok(false) };
         self.check_lease(&above, name)?;
         self.touch(&above);
-        let temporary = self.temporary_in(&above);
+        let temporary = self.session.temporary_in(&above.source, target);
         let temporary = temporary.as_bytes();
         directory::hard_link(&from.fd, anchor.name.as_bytes(), &target.fd, temporary)
             .map_err(|e| fail(Operation::Link, e))?;
@@ -142,15 +143,15 @@ impl Mover<'_> {
             &anchor.level,
             &anchor.name,
             &anchor.metadata,
-            &self.permit(),
+            self.permit(),
         )?;
         let other = engine.open_checked_file(
             &linked.level,
             &linked.name,
             &linked.metadata,
-            &self.permit(),
+            self.permit(),
         )?;
-        let of = |content: &sum::Content| {
+        let of = |content: &dmover_local::source::Content| {
             engine
                 .attributes()
                 .read(content.fd.as_fd(), Held::Open, &shown)
@@ -164,10 +165,13 @@ impl Mover<'_> {
             (engine.way_to_read(&one, range, &shown)?, engine.way_to_read(&other, range, &shown)?);
         let permit = self.permit();
         let readings = [
-            engine.reading(&one, first, &shown, &permit),
-            engine.reading(&other, second, &shown, &permit),
+            engine.reading(&one, first, &shown, permit),
+            engine.reading(&other, second, &shown, permit),
         ];
-        Ok(engine.content().compare_bytes(readings, range, &mut self.tools.buffer)?.is_empty())
+        Ok(engine
+            .content()
+            .compare_bytes(readings, range, &mut self.session.tools.buffer)?
+            .is_empty())
     }
 
     /// A directory of the second tree and the one to repair; missing directories are created.

@@ -3,8 +3,8 @@ use dmover_model::{EntryError, EntryKind, Operation, Record, Side};
 use dmover_sys::{Errno, path, set, stat};
 
 use crate::context::Engine;
-use crate::file::unfinished_time;
 use dmover_local::error::entry_error;
+use dmover_local::file::unfinished_time;
 
 /// A file whose modification time differs from the one that it got by more than this was written by another program.
 const NEAR_S: u64 = 2;
@@ -35,7 +35,7 @@ impl Engine {
             Err(error) if stat::is_absent(error) || error == Errno::LOOP => return Ok(()),
             Err(error) => return Err(fail(error)),
         };
-        let found = self.mounts.metadata(&stat::stat_fd(&fd).map_err(fail)?);
+        let found = self.end.mounts.metadata(&stat::stat_fd(&fd).map_err(fail)?);
         let (is, was) = (found.mtime.seconds, record.body.mtime.seconds);
         if found.kind != EntryKind::File || is.abs_diff(was) > NEAR_S {
             return Ok(());

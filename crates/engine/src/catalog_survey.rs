@@ -1,0 +1,402 @@
+//! The checks before and after a pass: which source directories have changed names, and which entries are equal on both
+//! sides in the end.
+use dmover_model::{
+    CatalogEntry, DirectoryState, EntryError, EntryKind, EntryRecord, Identity, ListedName, Name,
+    Object, Operation, Revisit, RootId, Segment, Side, Surveyed, Timestamp, TreePath,
+};
+use dmover_observe::{Activity, station};
+use dmover_plan::history::{COARSE, SKEW, later};
+use dmover_plan::temporary::is_temporary;
+use dmover_sys::directory::{DirectoryReader, TypeHint};
+use dmover_sys::stat::{self, Stat};
+use dmover_sys::{AsFd, Errno, OwnedFd, path};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::context::Engine;
+use crate::extra::SeenNames;
+use crate::level::{Level, SourceDirectory};
+use crate::mover::Mover;
+use crate::root::Root;
+use dmover_local::error::entry_error;
+
+/// How many names are reported or recorded at once.
+const NAMES_MAX: usize = 4096;
+/// The most names of one directory that only the destination has; more cannot have been renamed one by one.
+const LEFT_MAX: usize = 65_536;
+
+/// The identity of an entry.
+pub(crate) fn object_of((stat, birth): &(Stat, Option<(i64, u32)>)) -> Object {
+    let birth = birth.map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds });
+    Object { inode: stat.inode, birth }
+}
+
+fn state_of(found: &(Stat, Option<(i64, u32)>)) -> DirectoryState {
+    let time = |(seconds, nanoseconds)| Timestamp { seconds, nanoseconds };
+    let stat = &found.0;
+    DirectoryState { object: object_of(found), mtime: time(stat.mtime), ctime: time(stat.ctime) }
+}
+
+impl Engine {
+    /// A directory of both sides, by its path alone.
+    pub(crate) fn level_at(
+        &self,
+        root_id: RootId,
+        root: &Arc<Root>,
+        path: TreePath,
+    ) -> Result<Level, EntryError> {
+        let source = self.open_source(root, &path)?;
+        let target = self.open_target(root, &path, Identity::default())?;
+        let (root, ancestors) = (Arc::clone(root), Vec::new());
+        Ok(Level { root_id, root, path, source, target, base: None, ancestors })
+    }
+
+    /// Whether the last change of a source directory is so long ago that another change would show in its times.
+    fn is_settled(&self, source: &SourceDirectory, state: &DirectoryState) -> bool {
+        let spare = if source.facts.local { COARSE } else { SKEW };
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        later(state.ctime, spare).seconds < now.as_secs() as i64
+    }
+}
+
+impl Mover<'_> {
+    /// Reports directories with changed names.
+    pub(crate) fn run_revisit(&mut self, directories: &[Revisit]) {
+        for revisit in directories {
+            if self.engine.control.is_stopping() {
+                return;
+            }
+            self.engine.limits.operation(&self.engine.control, self.lease);
+            self.lease.extend();
+            // The scan fails at the same place and reports it.
+            if let Err(error) = self.revisit(revisit) {
+                tracing::debug!(%error, "cannot check a directory for renames");
+            }
+        }
+    }
+
+    fn revisit(&mut self, revisit: &Revisit) -> Result<(), Errno> {
+        station::at(Activity::SourceNames);
+        let Ok(root) = self.engine.root(RootId::ONLY) else { return Ok(()) };
+        let Revisit { path, inode, known } = revisit;
+        let relative = root.source.relative(path);
+        let found = stat::stat_born_at(&root.source.parent, &relative)?;
+        let state = state_of(&found);
+        let here = self.engine.end.mounts.identity(&found.0).mount == root.mount;
+        let own = self.engine.end.mounts.metadata(&found.0);
+        let takes_part = path.is_root() || self.engine.filter.admits_below(path, &own);
+        if !here || state.object.inode != *inode || !takes_part {
+            return Ok(());
+        }
+        if *known == Some(state) {
+            let (inode, path) = (*inode, path.clone());
+            self.tell(Surveyed::Unchanged { inode, path });
+            return Ok(());
+        }
+        let fd = path::open_directory_below(&root.source.parent, &relative)?;
+        let object = object_of(&stat::stat_born_at(&fd, b"")?);
+        let mut names = Vec::new();
+        let mut first = true;
+        let mut reader = self.readers.pop().unwrap_or_default();
+        let read = reader.read_numbered(&fd, |name, hint, inode| -> Result<bool, Errno> {
+            self.lease.extend();
+            // Some file systems have other numbers in directories than elsewhere: then these say nothing.
+            if std::mem::take(&mut first) && stat::stat_at(&fd, name, false)?.inode != inode {
+                return Err(Errno::OPNOTSUPP);
+            }
+            let is_directory = match hint {
+                TypeHint::Directory => true,
+                TypeHint::File | TypeHint::Other => false,
+                TypeHint::Unknown => stat::stat_at(&fd, name, false)
+                    .is_ok_and(|found| found.file_type() == stat::FileType::Directory),
+            };
+            let name = Name::new(name).map_err(|_| Errno::ILSEQ)?;
+            names.push(ListedName { name, inode, is_directory });
+            if names.len() >= NAMES_MAX {
+                let names = std::mem::take(&mut names);
+                let path = path.clone();
+                self.tell(Surveyed::Listed { object, path, names, last: false });
+            }
+            Ok(true)
+        });
+        self.readers.push(reader);
+        read?;
+        self.tell(Surveyed::Listed { object, path: path.clone(), names, last: true });
+        Ok(())
+    }
+
+    pub(super) fn tell(&mut self, surveyed: Surveyed) {
+        let many = match &surveyed {
+            Surveyed::Listed { names, .. } => names.len() >= NAMES_MAX,
+            Surveyed::Recorded(segment) => segment.entries.len() >= NAMES_MAX,
+            _ => false,
+        };
+        self.outcome.survey.push(surveyed);
+        if many {
+            self.flush();
+        }
+    }
+
+    /// Reports that a directory was entered that may be replaced before it is recorded, or whose old place the catalog
+    /// does not have.
+    pub(crate) fn tell_entered(&mut self, above: &Level, level: &Level) {
+        let engine = self.engine;
+        let source = &level.source.metadata;
+        let here = source.identity.mount == level.root.mount;
+        if !engine.keeps_catalog || !here {
+            return;
+        }
+        let made = level.target.as_ref().is_some_and(|target| target.made);
+        let recent = engine.history.is_recent(level.clocks(), source);
+        if engine.tells_entered || made || recent {
+            let late = recent && !made;
+            let mut object = Object { inode: source.identity.inode, birth: None };
+            if late {
+                // Only then the catalog is asked which object it knows.
+                let Ok(found) = stat::stat_born_at(&level.source.fd, b"") else { return };
+                object = object_of(&found);
+            }
+            let (path, above) = (level.path.clone(), above.source.metadata.identity.inode);
+            self.outcome.survey.push(Surveyed::Entered { object, path, above, late });
+        }
+    }
+
+    /// Reports that an entry of a directory is copied, so that the catalog is outdated there.
+    pub(crate) fn tell_touched(&mut self, level: &Level) {
+        let source = level.source.metadata.identity;
+        let here = source.mount == level.root.mount;
+        if self.engine.keeps_catalog && here && self.touched.replace(source) != Some(source) {
+            let (inode, path) = (source.inode, level.path.clone());
+            self.outcome.survey.push(Surveyed::Touched { inode, path });
+        }
+    }
+
+    /// Reports that a file has another version or other attributes under its old name: the names of its directory are
+    /// those in the catalog.
+    pub(crate) fn tell_renewed(&mut self, level: &Level, record: &EntryRecord) {
+        let (source, name) = (level.source.metadata.identity, &record.name);
+        if !self.engine.keeps_catalog || source.mount != level.root.mount {
+            return;
+        }
+        match self.recorded(level, name) {
+            // Another file has its name now. If it looks alike, only a comparison shows the difference.
+            Recorded::Alike(entry) if entry.source.inode != record.metadata.identity.inode => {
+                self.engine.doubt(level.path.join(name.as_bytes()));
+                self.tell_touched(level);
+            }
+            Recorded::Alike(entry) => {
+                let (directory, name) = (source.inode, name.clone());
+                self.tell(Surveyed::Renewed { directory, name, entry });
+            }
+            Recorded::LeftOut => {}
+            Recorded::Unlike | Recorded::AlikeNow(_) => self.tell_touched(level),
+        }
+    }
+
+    /// Records a doubt if another file may have taken the name between the last check of the copied file and its rename
+    /// at the destination. The times of that file are older than the copy, and if it looks alike, only this shows it.
+    pub(crate) fn doubt_if_exchanged(&self, level: &Level, record: &EntryRecord) {
+        let engine = self.engine;
+        if !engine.keeps_catalog {
+            return;
+        }
+        let found = stat::stat_at(&level.source.fd, record.name.as_bytes(), engine.follows_links());
+        if found.is_ok_and(|now| engine.end.mounts.identity(&now) != record.metadata.identity) {
+            engine.doubt(level.path.join(record.name.as_bytes()));
+        }
+    }
+
+    /// Records entries of directories that are equal on both sides.
+    pub(crate) fn run_catalog(&mut self, directories: &[TreePath]) {
+        for path in directories {
+            if self.engine.control.is_stopping() {
+                return;
+            }
+            // What was not there, or failed, is not recorded; the next pass reads it again.
+            if let Err(error) = self.record_directory(path) {
+                tracing::debug!(%error, "cannot record a directory in the catalog");
+            }
+        }
+    }
+
+    /// Records what both sides have under single names.
+    pub(crate) fn run_catalog_names(&mut self, places: &[TreePath]) {
+        let mut open: Option<Level> = None;
+        for place in places {
+            let Some((directory, name)) = place.split_last() else { continue };
+            if open.as_ref().is_none_or(|level| level.path != directory) {
+                let engine = self.engine;
+                let level = engine
+                    .root(RootId::ONLY)
+                    .and_then(|root| engine.level_at(RootId::ONLY, &root, directory));
+                open = level.ok();
+            }
+            // The entries of a deleted directory are gone with it.
+            let (Some(level), Ok(name)) = (&open, Name::new(name)) else { continue };
+            if self.engine.control.is_stopping() {
+                return;
+            }
+            let (entry, recent) = match self.recorded(level, &name) {
+                Recorded::Alike(entry) => (Some(entry), None),
+                Recorded::AlikeNow(entry) => (Some(entry), Some(place.clone())),
+                Recorded::Unlike | Recorded::LeftOut => (None, None),
+            };
+            // Inodes of other file systems have the same numbers.
+            if level.source.metadata.identity.mount != level.root.mount {
+                continue;
+            }
+            let directory = level.source.metadata.identity.inode;
+            self.tell(Surveyed::Named { directory, name, entry, recent });
+        }
+    }
+
+    fn record_directory(&mut self, path: &TreePath) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let root = engine.root(RootId::ONLY)?;
+        let level = engine.level_at(RootId::ONLY, &root, path.clone())?;
+        let recorded = self.record_level(&level);
+        recorded.map_err(|e| {
+            let operation = Operation::ReadDirectory;
+            let shown = level.own_source_path();
+            entry_error(Side::Source, operation, shown, e)
+        })
+    }
+
+    fn record_level(&mut self, level: &Level) -> Result<(), Errno> {
+        station::at(Activity::SourceNames);
+        let engine = self.engine;
+        let Some(target) = &level.target else { return Ok(()) };
+        let here = level.source.metadata.identity.mount == level.root.mount;
+        if !here {
+            return Ok(());
+        }
+        let state = state_of(&stat::stat_born_at(&level.source.fd, b"")?);
+        let copy = object_of(&stat::stat_born_at(&target.fd, b"")?);
+        let mut part = Segment {
+            state,
+            copy,
+            path: level.path.clone(),
+            entries: Vec::new(),
+            recent: Vec::new(),
+            left: Vec::new(),
+            settled: engine.is_settled(&level.source, &state),
+            first: true,
+            last: false,
+        };
+        let mut seen = SeenNames::default();
+        self.each_in(&level.source.fd, |mover, name| {
+            seen.insert(name.as_bytes());
+            if is_temporary(name.as_bytes()) {
+                return Ok(());
+            }
+            match mover.recorded(level, &name) {
+                Recorded::Alike(entry) => part.entries.push(*entry),
+                Recorded::AlikeNow(entry) => {
+                    part.recent.push(entry.name.clone());
+                    part.entries.push(*entry);
+                }
+                Recorded::Unlike => part.settled = false,
+                Recorded::LeftOut => {}
+            }
+            mover.spent.entries += 1;
+            if part.entries.len() >= NAMES_MAX {
+                let (entries, recent, left) = (Vec::new(), Vec::new(), Vec::new());
+                let next = Segment { entries, recent, left, first: false, ..part.clone() };
+                mover.tell_part(std::mem::replace(&mut part, next));
+            }
+            Ok(())
+        })?;
+        self.each_in(&target.fd, |_, name| {
+            let bytes = name.as_bytes();
+            if part.left.len() < LEFT_MAX && !is_temporary(bytes) && !seen.has(level, bytes)? {
+                let found = stat::stat_born_at(&target.fd, bytes)?;
+                part.left.push((name, object_of(&found)));
+            }
+            Ok(())
+        })?;
+        self.tell_part(Segment { last: true, ..part });
+        Ok(())
+    }
+
+    fn tell_part(&mut self, mut part: Segment) {
+        part.entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        self.tell(Surveyed::Recorded(Box::new(part)));
+    }
+
+    fn each_in(
+        &mut self,
+        fd: &OwnedFd,
+        mut action: impl FnMut(&mut Self, Name) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let fd = path::open_directory_at(fd, b".")?;
+        let mut reader: DirectoryReader = self.readers.pop().unwrap_or_default();
+        let read = reader.read(&fd, |name, _| -> Result<bool, Errno> {
+            self.lease.extend();
+            action(self, Name::new(name).map_err(|_| Errno::ILSEQ)?)?;
+            Ok(true)
+        });
+        self.readers.push(reader);
+        read.map(drop)
+    }
+}
+
+/// The result of a check of a name on both sides for the catalog.
+enum Recorded {
+    Alike(Box<CatalogEntry>),
+    /// An equal directory that may have replaced the copied one.
+    AlikeNow(Box<CatalogEntry>),
+    /// It does not exist, differs, or may have been replaced.
+    Unlike,
+    /// It is not part of the job.
+    LeftOut,
+}
+
+impl Mover<'_> {
+    fn recorded(&self, level: &Level, name: &Name) -> Recorded {
+        let engine = self.engine;
+        let Some(target) = &level.target else { return Recorded::Unlike };
+        let look = |fd: &OwnedFd| stat::stat_born_at(fd.as_fd(), name.as_bytes());
+        let Ok(source) = look(&level.source.fd) else { return Recorded::Unlike };
+        let new = engine.end.mounts.metadata(&source.0);
+        let below = level.path.join(name.as_bytes());
+        let here = new.identity.mount == level.root.mount;
+        if !here || !engine.filter.admits(below.as_bytes(), &new) {
+            return Recorded::LeftOut;
+        }
+        let Ok(copy) = look(&target.fd) else { return Recorded::Unlike };
+        if source.1.is_none() || copy.1.is_none() {
+            // Without a time of birth it could be another object by then.
+            return Recorded::LeftOut;
+        }
+        let old = engine.end.mounts.metadata(&copy.0);
+        let there = old.identity.mount == target.metadata.identity.mount && old.kind == new.kind;
+        // If an entry was exchanged with another of the same size and time after both were checked, only this shows it.
+        // Renamed and compared entries are known whatever their times: not every file system changes times then.
+        let looked_at = || {
+            !level.clocks().is_later(&new, &old)
+                || engine.was_renamed(level, name.as_bytes())
+                || engine.is_doubtful(level, name.as_bytes())
+        };
+        let known = new.kind == EntryKind::Directory
+            || (self.is_the_same(&new, &old, target) && looked_at());
+        if !(there && known) {
+            if there && engine.keeps_journal && self.is_the_same(&new, &old, target) {
+                // It may have been replaced after it was copied, by an entry that looks alike.
+                engine.doubt(below);
+            }
+            return Recorded::Unlike;
+        }
+        let entry = Box::new(CatalogEntry {
+            name: name.clone(),
+            kind: new.kind,
+            source: object_of(&source),
+            copy: object_of(&copy),
+            size: new.size,
+            mtime: new.mtime,
+        });
+        if new.kind == EntryKind::Directory && engine.history.is_recent(level.clocks(), &new) {
+            return Recorded::AlikeNow(entry);
+        }
+        Recorded::Alike(entry)
+    }
+}

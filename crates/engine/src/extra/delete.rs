@@ -1,0 +1,575 @@
+//! Deletes entries that the source does not have.
+//!
+//! Names are found while directories are read, with their state at that time. Each name is checked again right before
+//! it is deleted: the source must still lack it, and it must still be the same entry.
+use dmover_model::{
+    Action, DeleteWhen, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, ExtraName,
+    ExtraNames, Identity, Item, Metadata, Name, NewTask, OnTheWay, Operation, Parent, PathBytes,
+    ScanNames, Side, TaskKind, TreePath,
+};
+use dmover_observe::{Activity, Counter, lock, station};
+use dmover_plan::itemize;
+use dmover_plan::temporary::is_temporary;
+use dmover_sys::directory::TypeHint;
+use dmover_sys::{Errno, OwnedFd, mount, path, stat};
+use std::sync::Arc;
+
+use crate::context::Engine;
+use crate::extra::{ExtraEntry, SeenNames};
+use crate::level::{Level, TargetDirectory};
+use crate::mover::Mover;
+use crate::mover_report::ReportItem;
+use crate::planned::Planned;
+use crate::queue::Class;
+use crate::root::Root;
+use dmover_local::directory::look_at;
+use dmover_local::error::{cancelled, entry_error};
+use dmover_local::removal::is_still;
+use dmover_local::trash::Gone;
+use dmover_local::trash::{is_trash, is_trash_of_both};
+
+const LINKED: &str = "directories replaced some hard links of a file";
+/// How many names are reported or deleted at once.
+const NAMES_MAX: usize = 512;
+
+impl Engine {
+    /// Keeps the directory of an entry that stays, and all directories above it.
+    pub(crate) fn hold_above(&self, level: &Level, at: &TreePath) {
+        let mut place = Some(at.clone());
+        while let Some(at) = place.filter(|at| !at.is_root()) {
+            self.hold(level.own_target_path().join(&at));
+            place = at.split_last().map(|(above, _)| above);
+        }
+    }
+
+    /// Records a directory that should be deleted but contains entries that stay.
+    pub(crate) fn hold(&self, directory: PathBytes) {
+        self.tell(|| ReportItem::Held(directory.clone()));
+        lock(&self.held).insert(directory);
+    }
+
+    /// Removes directories with entries that stay from a list; the reason was reported when they were found.
+    pub(crate) fn leave_out_held(&self, extra: &mut ExtraNames) {
+        let held = lock(&self.held);
+        if held.is_empty() {
+            return;
+        }
+        let at = &extra.directory;
+        let place = at.path.join_path(&extra.below);
+        extra.names.retain(|name| {
+            let path = self.destination_path(at.root, &place, name.name.as_bytes());
+            name.kind != EntryKind::Directory || !held.contains(&path)
+        });
+    }
+
+    fn delete_when(&self) -> Option<DeleteWhen> {
+        let sync = self.spec.policy.sync.as_ref();
+        sync.and_then(|sync| sync.delete.as_ref()).map(|delete| delete.when)
+    }
+
+    /// Whether trash directories and temporary files are deleted as well.
+    pub(crate) fn clears_all(&self) -> bool {
+        self.spec.policy.sync.as_ref().is_some_and(|sync| sync.clears_all)
+    }
+
+    /// Whether extra names are searched for while entries are copied.
+    pub(crate) fn deletes_as_it_goes(&self) -> bool {
+        match self.delete_when() {
+            Some(DeleteWhen::During) => true,
+            // An earlier run has seen what this one does not see any more.
+            Some(DeleteWhen::Delay) => !self.is_resumed,
+            Some(DeleteWhen::After) | None => false,
+        }
+    }
+}
+
+impl Mover<'_> {
+    /// Records or deletes names that only the destination directory has.
+    pub(crate) fn collect_extra(&mut self, level: &Level, seen: &SeenNames) {
+        if self.is_in_trash(level) {
+            return;
+        }
+        let mut found = Vec::new();
+        let known = |name: &[u8]| seen.has_alike(level, name);
+        let walked = self.walk_extra(level, &known, &mut |mover, extra| {
+            // The names of one top are passed on together, so that no directory is deleted before its contents.
+            mover.hand_over(&mut found, extra.at.is_root());
+            mover.note_extra(level, &extra, &mut found, false)
+        });
+        self.hand_over(&mut found, true);
+        if let Err(error) = walked {
+            self.engine.error(error);
+        }
+    }
+
+    /// Whether a directory is in a trash, although the source has one of that name as well.
+    fn is_in_trash(&self, level: &Level) -> bool {
+        let target = level.target.as_ref();
+        !self.engine.clears_all()
+            && target.is_some_and(|target| is_trash_of_both(&target.fd, &level.source.fd))
+    }
+
+    /// Removes a directory before an entry of another type replaces it. Returns whether it will be deleted.
+    pub(crate) fn clear(&mut self, level: &Level, planned: &Planned) -> bool {
+        let Some(found) = &planned.existing else { return false };
+        let metadata = &planned.record.metadata;
+        let goes = self.clear_name(level, planned.record.destination_name(), found);
+        if goes && metadata.kind != EntryKind::Directory && metadata.links > 1 {
+            // When its place is free its other names are long dealt with.
+            self.engine.look_again(LINKED);
+        }
+        goes
+    }
+
+    /// Removes a directory before a further name of a file replaces it. Returns whether anything may be deleted; the
+    /// reason against it was reported.
+    pub(crate) fn clear_for_link(&mut self, level: &Level, name: &Name, found: &Metadata) -> bool {
+        let clears = self.engine.delete_when().is_some();
+        if clears && self.clear_name(level, name, found) {
+            self.engine.look_again(LINKED);
+        }
+        clears
+    }
+
+    /// Returns whether the name will be deleted.
+    fn clear_name(&mut self, level: &Level, name: &Name, found: &Metadata) -> bool {
+        let Some(target) = &level.target else { return false };
+        let mut extra = Vec::new();
+        let (root, holder) = (TreePath::root(), target.metadata.identity);
+        let fd = &target.fd;
+        let entry = ExtraEntry { fd, at: &root, holder, name, found: found.clone() };
+        if !self.engine.filter.admits(level.path.join(name.as_bytes()).as_bytes(), found) {
+            self.tell_kept(
+                level,
+                name,
+                "the destination entry is a directory that a rule excludes",
+            );
+            return false;
+        }
+        let goes = self.note_extra(level, &entry, &mut extra, true);
+        if goes {
+            let first = root.join(name.as_bytes());
+            self.clearing = true;
+            self.walk_below(level, &target.fd, first, &mut |mover, entry| {
+                mover.note_extra(level, &entry, &mut extra, true)
+            });
+            self.clearing = false;
+        }
+        let spared = self.spared.take();
+        if let Some(kept) = &spared {
+            let words = format!(
+                "the destination entry is a directory, and a rule excludes '{}' in it",
+                kept.to_path().display()
+            );
+            self.tell_kept(level, name, &words);
+        }
+        self.hand_over(&mut extra, true);
+        goes && spared.is_none()
+    }
+
+    /// Reports that a rule keeps the entry in the way.
+    pub(crate) fn tell_kept(&self, level: &Level, name: &Name, words: &str) {
+        let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
+        let path = level.target_path(name.as_bytes());
+        self.engine.error(EntryError::plain(side, Operation::Create, class, path, words));
+    }
+
+    /// Handles a name that the source no longer has.
+    pub(crate) fn gone_name(&mut self, level: &Level, name: &Name) {
+        let deletes = self.engine.delete_when().is_some() && !self.is_in_trash(level);
+        let Some(target) = level.target.as_ref().filter(|_| deletes) else { return };
+        if target.folds_case {
+            // Either side may have it in another case, which a full scan finds.
+            if self.engine.following.is_some() {
+                self.engine.look_again("the destination ignores case");
+            }
+            return;
+        }
+        let mut found = Vec::new();
+        let (root, holder) = (TreePath::root(), target.metadata.identity);
+        let mut note = |mover: &mut Self, extra: ExtraEntry<'_>| {
+            mover.note_extra(level, &extra, &mut found, false)
+        };
+        if self.visit_extra(level, &target.fd, (&root, holder), name, &mut note) {
+            self.walk_below(level, &target.fd, root.join(name.as_bytes()), &mut note);
+        }
+        self.hand_over(&mut found, true);
+    }
+
+    /// Adds a name to the extra names. Returns whether it is a directory to enter.
+    fn note_extra(
+        &mut self,
+        level: &Level,
+        extra: &ExtraEntry<'_>,
+        all: &mut Vec<ExtraNames>,
+        in_the_way: bool,
+    ) -> bool {
+        let ExtraEntry { at, holder, name, found, .. } = extra;
+        let path = || level.own_target_path().join(&at.join(name.as_bytes()));
+        let own = self.engine.guard.is_state(found.identity)
+            || (!self.engine.clears_all() && is_trash(extra.fd, name));
+        if found.kind == EntryKind::Directory && own {
+            if in_the_way || !at.is_root() {
+                // It has its place in what goes, or in its place something else should be.
+                let words =
+                    "this is dmover's trash or state directory, which dmover does not delete";
+                let (side, class) = (Side::Destination, ErrorClass::Busy);
+                self.engine.error(EntryError::plain(side, Operation::Unlink, class, path(), words));
+                self.engine.hold_above(level, at);
+            }
+            return false;
+        }
+        let here = level.target.as_ref().map(|target| target.metadata.identity.mount);
+        let elsewhere = || {
+            here != Some(found.identity.mount)
+                || mount::is_mounted_on(extra.fd, name.as_bytes()).unwrap_or(true)
+        };
+        if found.kind == EntryKind::Directory && elsewhere() {
+            let words = "a file system is mounted here";
+            let (side, class) = (Side::Destination, ErrorClass::Busy);
+            self.engine.error(EntryError::plain(side, Operation::Unlink, class, path(), words));
+            self.engine.hold_above(level, at);
+            return false;
+        }
+        self.engine.count(Counter::EntriesExtra);
+        let name = ExtraName {
+            name: (*name).clone(),
+            kind: found.kind,
+            identity: found.identity,
+            links: found.links,
+            size: found.size,
+            mtime: found.mtime,
+            ctime: found.ctime,
+        };
+        match all.last_mut() {
+            Some(last) if last.below == **at && last.names.len() < NAMES_MAX => {
+                last.names.push(name);
+            }
+            _ => all.push(ExtraNames {
+                directory: level.reference(),
+                below: (*at).clone(),
+                holder: *holder,
+                in_the_way,
+                names: vec![name],
+            }),
+        }
+        found.kind == EntryKind::Directory
+    }
+
+    /// Passes found names on if they are many, or `whole`: a top and everything below it.
+    fn hand_over(&mut self, found: &mut Vec<ExtraNames>, whole: bool) {
+        let names: usize = found.iter().map(|extra| extra.names.len()).sum();
+        if self.engine.delete_when() != Some(DeleteWhen::During) {
+            if names >= NAMES_MAX || whole {
+                self.leave_for_the_end(found);
+            }
+            return;
+        }
+        if whole && !found.is_empty() {
+            let mut found = std::mem::take(found);
+            found.sort_by_key(|extra| std::cmp::Reverse(extra.depth()));
+            let count = found.iter().map(|extra| extra.names.len() as u64).sum();
+            match self.engine.guard.on_the_way(self.engine, count) {
+                OnTheWay::Go => self.run_delete(&found),
+                OnTheWay::Wait => self.leave_for_the_end(&mut found),
+                OnTheWay::Stay(reason) => self.engine.withhold(&found, &reason),
+            }
+        }
+    }
+
+    /// Reports names to delete at the end, if that is allowed.
+    fn leave_for_the_end(&mut self, found: &mut Vec<ExtraNames>) {
+        self.outcome.extra.append(found);
+        let names: usize = self.outcome.extra.iter().map(|extra| extra.names.len()).sum();
+        if names >= NAMES_MAX {
+            self.flush();
+        }
+    }
+
+    /// Deletes names in the given order.
+    pub(crate) fn run_delete(&mut self, all: &[ExtraNames]) {
+        for extra in all {
+            if self.lease.task.resumed {
+                // An earlier run may have deleted names here without reporting it.
+                self.mark_dirty(&extra.directory);
+            }
+            if let Err(error) = self.delete_names(extra) {
+                self.engine.error(error);
+            }
+        }
+    }
+
+    fn delete_names(&mut self, extra: &ExtraNames) -> Result<(), EntryError> {
+        let engine = self.engine;
+        if let Some(reason) = engine.guard.unmounted(engine).filter(|_| !extra.in_the_way) {
+            engine.withhold(std::slice::from_ref(extra), &reason);
+            return Ok(());
+        }
+        let at = &extra.directory;
+        let root = engine.root(at.root)?;
+        let place = at.path.join_path(&extra.below);
+        let shown = |name: &Name| root.destination_path(&place, name.as_bytes());
+        let Some(target) = engine.open_target(&root, &place, extra.holder)? else { return Ok(()) };
+        // Whatever holds the names may be back at the source, and then they are not extra any more.
+        let source = engine.open_source(&root, &at.path)?;
+        if source.metadata.identity != at.source {
+            let words = "another directory has replaced this one";
+            let (side, class) = (Side::Source, ErrorClass::Changed);
+            let path = root.source_path(&at.path, b"");
+            return Err(EntryError::plain(side, Operation::Open, class, path, words));
+        }
+        let mut gone = false;
+        for name in &extra.names {
+            if engine.control.is_stopping() {
+                engine.error(cancelled(shown(&name.name)));
+                continue;
+            }
+            engine.limits.operation(&engine.control, self.lease);
+            self.lease.extend();
+            let top = extra.below.components().next().unwrap_or(name.name.as_bytes());
+            let going = Going { name, path: shown(&name.name), place: &place };
+            let deleted = self
+                .is_back(&source.fd, top, extra)
+                .map_err(|e| {
+                    let path = root.source_path(&at.path, top);
+                    entry_error(Side::Source, Operation::Stat, path, e)
+                })
+                .and_then(|back| if back { Ok(false) } else { self.delete(&target, &going) });
+            match deleted {
+                Ok(true) => gone = true,
+                Ok(false) => {}
+                Err(error) => engine.error(error),
+            }
+        }
+        if gone && !engine.spec.policy.dry_run {
+            if extra.below.is_root() {
+                self.mark_dirty(at);
+            }
+            if extra.in_the_way && extra.below.is_root() {
+                let names = extra.names.iter().map(|name| name.name.clone()).collect();
+                let names = ScanNames::Listed(names);
+                let kind = TaskKind::Scan { directory: at.clone(), names };
+                self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the source has the name again, or no longer has the entry that needs its place.
+    fn is_back(&self, source: &OwnedFd, top: &[u8], extra: &ExtraNames) -> Result<bool, Errno> {
+        let found = look_at(source, top)?.map(|found| self.engine.end.mounts.metadata(&found));
+        Ok(match found {
+            None => extra.in_the_way,
+            Some(now) => !extra.in_the_way || now.kind == EntryKind::Directory,
+        })
+    }
+
+    /// Deletes one name if it is still the entry that was found. Returns whether this call deleted it.
+    fn delete(&mut self, target: &TargetDirectory, going: &Going<'_>) -> Result<bool, EntryError> {
+        station::at(Activity::TargetNames);
+        let engine = self.engine;
+        let Going { name, path, place } = going;
+        let fail = |e| entry_error(Side::Destination, Operation::Unlink, path.clone(), e);
+        let plain = |class, words: &str| {
+            EntryError::plain(Side::Destination, Operation::Unlink, class, path.clone(), words)
+        };
+        let Some(found) = look_at(&target.fd, name.name.as_bytes()).map_err(fail)? else {
+            return Ok(false);
+        };
+        let found = engine.end.mounts.metadata(&found);
+        if !is_still(name, &found) {
+            let words = "it changed after the scan; the next run checks it again";
+            return Err(plain(ErrorClass::Changed, words));
+        }
+        if !self.lease.holds() {
+            return Err(plain(ErrorClass::Fenced, "this mover lost its lease"));
+        }
+        let is_held = found.kind == EntryKind::Directory && lock(&engine.held).contains(path);
+        if is_held {
+            // The reason was reported where the entry was found.
+            return Ok(false);
+        }
+        self.session.writes_to(target);
+        if engine.spec.policy.dry_run {
+            self.tell_deleted(
+                going,
+                &found,
+                engine.delete_policy().is_some_and(|policy| policy.trash.is_some()),
+            );
+            return Ok(true);
+        }
+        let trash = engine.guard.trash().map(|trash| (trash, *place));
+        let gone = self.session.remove(target, name, trash).map_err(fail)?;
+        match gone {
+            Gone::Removed => self.tell_deleted(going, &found, false),
+            Gone::Trashed => self.tell_deleted(going, &found, true),
+            Gone::Holds if engine.filter.has_rules() => return Ok(false),
+            Gone::Holds => {
+                return Err(plain(ErrorClass::Changed, self.what_it_holds(target, name)));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Why a directory is not empty although all found entries are gone.
+    fn what_it_holds(&mut self, target: &TargetDirectory, name: &ExtraName) -> &'static str {
+        let mut written = false;
+        let held = path::open_directory_at(&target.fd, name.name.as_bytes());
+        let read = held.map(|fd| {
+            self.each_name(&fd, &PathBytes::default, |_, name| {
+                written |= is_temporary(name.as_bytes());
+                Ok(())
+            })
+        });
+        match read {
+            Ok(Ok(())) if written => {
+                "it holds temporaries of another job (.dmover-…): run that job again, or remove them \
+                when no job writes there"
+            }
+            _ => "it holds entries that appeared later or that dmover could not remove",
+        }
+    }
+
+    fn tell_deleted(&mut self, going: &Going<'_>, found: &Metadata, trashed: bool) {
+        let engine = self.engine;
+        self.spent.entries += 1;
+        engine.count(Counter::EntriesDeleted);
+        engine.settle_doubt(false, || going.place.join(going.name.name.as_bytes()));
+        if found.kind == EntryKind::File {
+            engine.add(Counter::BytesDeleted, found.size);
+        }
+        engine.progress();
+        if engine.monitor.wants_items() {
+            let action = if trashed { Action::Trashed } else { Action::Deleted };
+            engine.show(Event::Item(Item {
+                path: going.path.clone(),
+                target: going.path.clone(),
+                action,
+                kind: found.kind,
+                bytes: if found.kind == EntryKind::File { found.size } else { 0 },
+                elapsed_us: 0,
+                itemized: itemize::columns(action, found, None),
+            }));
+        }
+    }
+}
+
+/// One name to delete.
+struct Going<'a> {
+    pub name: &'a ExtraName,
+    pub path: PathBytes,
+    /// The directory of the name, below the root.
+    pub place: &'a TreePath,
+}
+
+impl Mover<'_> {
+    /// Searches a directory and everything below it for names that only the destination has.
+    pub(crate) fn scan_extra(&mut self, at: &DirectoryRef) -> Result<(), EntryError> {
+        let root = self.engine.root(at.root)?;
+        let mut left = vec![at.path.clone()];
+        while let Some(path) = left.pop() {
+            if self.engine.control.is_stopping() {
+                return Err(cancelled(root.destination_path(&path, b"")));
+            }
+            if self.queue.is_hungry(Class::Small) && left.len() > 1 {
+                let given = left.drain(..left.len() / 2).map(|path| {
+                    let directory = DirectoryRef { path, ..at.clone() };
+                    let kind = TaskKind::Scan { directory, names: ScanNames::Extra };
+                    NewTask { parent: Parent::Inherited, kind }
+                });
+                self.outcome.tasks.extend(given);
+                self.flush();
+            }
+            if let Err(error) = self.extra_in(&root, at, path, &mut left) {
+                self.engine.error(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn extra_in(
+        &mut self,
+        root: &Arc<Root>,
+        at: &DirectoryRef,
+        path: TreePath,
+        left: &mut Vec<TreePath>,
+    ) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let source = engine.open_source(root, &path)?;
+        let target = match engine.open_target(root, &path, Identity::default()) {
+            // The directory could not be created, which was reported.
+            Err(error) if stat::is_absent_number(error.errno) => return Ok(()),
+            opened => opened?,
+        };
+        let (root_id, root, ancestors) = (at.root, Arc::clone(root), Vec::new());
+        let level = Level { root_id, root, path, source, target, base: None, ancestors };
+        let times = |of: Option<&Metadata>| of.map(|of| of.mtime);
+        let target = level.target.as_ref().map(|target| &target.metadata);
+        if engine.is_resumed && times(target) != times(Some(&level.source.metadata)) {
+            // An earlier run has removed names here and did not come to the end of it.
+            self.mark_dirty(&level.reference());
+        }
+        let mut seen = SeenNames::default();
+        let mut directories = Vec::new();
+        let shown = || level.own_source_path();
+        let fail = |e| entry_error(Side::Source, Operation::ReadDirectory, shown(), e);
+        let fd = path::open_directory_at(&level.source.fd, b".").map_err(fail)?;
+        let mut reader = self.readers.pop().unwrap_or_default();
+        let read = reader.read(&fd, |name, hint| -> Result<bool, Errno> {
+            seen.insert(name);
+            self.lease.extend();
+            if matches!(hint, TypeHint::Directory | TypeHint::Unknown) || engine.follows_links() {
+                directories.push(Name::new(name).map_err(|_| Errno::ILSEQ)?);
+            }
+            Ok(true)
+        });
+        self.readers.push(reader);
+        read.map_err(fail)?;
+        for name in directories {
+            let found =
+                match stat::stat_at(&level.source.fd, name.as_bytes(), engine.follows_links()) {
+                    Ok(found) => engine.end.mounts.metadata(&found),
+                    Err(error) if stat::is_absent(error) => continue,
+                    Err(error) => return Err(fail(error)),
+                };
+            let path = level.path.join(name.as_bytes());
+            let elsewhere = found.identity.mount != level.root.mount;
+            let stays = engine.spec.selection.one_file_system && elsewhere;
+            let enters =
+                found.kind == EntryKind::Directory && engine.filter.admits(path.as_bytes(), &found);
+            if enters && !stays {
+                left.push(path);
+            }
+        }
+        self.collect_extra(&level, &seen);
+        if engine.is_resumed { self.clear_again(&level) } else { Ok(()) }
+    }
+
+    /// Removes directories in the way of entries of another type that an earlier run found but did not remove.
+    fn clear_again(&mut self, level: &Level) -> Result<(), EntryError> {
+        let Some(target) = &level.target else { return Ok(()) };
+        let mut in_the_way = Vec::new();
+        self.each_name(&target.fd, &|| level.own_target_path(), |mover, name| {
+            let Some(found) = look_at(&target.fd, name.as_bytes())? else { return Ok(()) };
+            let found = mover.engine.end.mounts.metadata(&found);
+            if found.kind != EntryKind::Directory {
+                return Ok(());
+            }
+            let engine = mover.engine;
+            let Some(new) = look_at(&level.source.fd, name.as_bytes())? else { return Ok(()) };
+            let new = engine.end.mounts.metadata(&new);
+            let path = level.path.join(name.as_bytes());
+            if new.kind != EntryKind::Directory
+                && !engine.follows_links()
+                && engine.filter.admits(path.as_bytes(), &new)
+            {
+                in_the_way.push((name.clone(), found));
+            }
+            Ok(())
+        })?;
+        for (name, found) in in_the_way {
+            self.clear_name(level, &name, &found);
+        }
+        Ok(())
+    }
+}

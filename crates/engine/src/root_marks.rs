@@ -1,0 +1,109 @@
+//! Both ends of all roots as this host sees them: every mover must see the same as its coordinator.
+use dmover_model::{
+    Answer, CoordinatorRequest, EntryError, Fatal, Operation, RootMarks, Side, SideMark,
+};
+use dmover_sys::{Errno, stat};
+use std::time::Duration;
+
+use crate::context::Engine;
+use dmover_local::error::entry_error;
+use dmover_local::mounts::{MountTable, UNSEEN};
+use dmover_local::root_side::RootSide;
+
+/// The two sides check a root one after the other, and another program may create it in between: how often to check
+/// again, and at what interval.
+const LOOKS: u32 = 4;
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The hint if a coordinator cannot answer a question of a mover.
+pub(crate) const AGAIN: &str = "the mover tries again";
+
+/// An error with its path.
+pub(crate) fn named(error: &EntryError) -> String {
+    format!("'{}': {error}", error.path.to_path().display())
+}
+
+/// The present identity of one end of a root.
+pub(crate) fn mark_of(
+    mounts: &MountTable,
+    side: &RootSide,
+    follow: bool,
+) -> Result<SideMark, EntryError> {
+    let fail = |e| entry_error(Side::Destination, Operation::Stat, side.display().clone(), e);
+    let look = |name: &[u8]| match stat::stat_at(&side.parent, name, follow) {
+        Ok(found) => Ok(Some(mounts.identity(&found))),
+        Err(error) if stat::is_absent(error) => Ok(None),
+        Err(error) => Err(fail(error)),
+    };
+    let (above, entry) = match &side.name {
+        Some(name) => (look(b".")?, look(name.as_bytes())?),
+        None => (look(b"..")?, look(b".")?),
+    };
+    Ok(SideMark { above: above.ok_or_else(|| fail(Errno::NOENT))?, entry })
+}
+
+pub(crate) fn check_side(
+    mounts: &MountTable,
+    side: &RootSide,
+    (known, follow): (&SideMark, bool),
+) -> Result<(), Fatal> {
+    let found = mark_of(mounts, side, follow)
+        .map_err(|error| Fatal::refused(named(&error), "check that it is mounted on this host"))?;
+    // Above a mount point each host has a directory of its own.
+    let (here, there) = match (found.entry, known.entry) {
+        (Some(here), Some(there)) => (here, there),
+        (None, None) => (found.above, known.above),
+        (Some(here), None) => (here, known.above),
+        (None, Some(there)) => (found.above, there),
+    };
+    if here == there && found.entry.is_some() == known.entry.is_some() {
+        return Ok(());
+    }
+    let shown = side.display().to_path();
+    let what = if here.mount == UNSEEN || here.mount != there.mount {
+        "is on another file system here than on the coordinator's host"
+    } else {
+        "is another directory here than on the coordinator's host"
+    };
+    let hint = "mount the same file system at the same path, or do not run movers on this host";
+    Err(Fatal::refused(format!("'{}' {what}", shown.display()), hint))
+}
+
+/// Repeats a step that must have the same result on two hosts, until it does.
+pub(crate) fn insist_on<T>(mut look: impl FnMut() -> Result<T, Fatal>) -> Result<T, Fatal> {
+    for _ in 1..LOOKS {
+        match look() {
+            Err(Fatal::Refused { .. }) => std::thread::sleep(LOOK_AGAIN),
+            result => return result,
+        }
+    }
+    look()
+}
+
+impl Engine {
+    /// Refuses to continue if a root differs from that of the coordinator because of a new mount.
+    pub(crate) fn check_roots_again(&self) -> Result<(), Fatal> {
+        insist_on(|| {
+            let Some(Answer::Roots(Ok(known))) = self.ask(|| CoordinatorRequest::Roots) else {
+                return Err(Fatal::unavailable("the coordinator does not answer", AGAIN));
+            };
+            for (id, known) in self.roots.ids().zip(&known) {
+                let Ok(root) = self.root(id) else { continue };
+                check_side(&self.end.mounts, &root.source, (&known.0, false))?;
+                if let (Some(side), Some(known)) = (root.destination.as_ref(), known.1.as_ref()) {
+                    check_side(&self.end.mounts, side, (known, true))?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// The present identities of both ends of all roots.
+    pub(crate) fn marks(&self) -> Result<RootMarks, EntryError> {
+        let mark = |id| {
+            let root = self.root(id)?;
+            let there = root.destination.as_ref().map(|side| mark_of(&self.end.mounts, side, true));
+            Ok((mark_of(&self.end.mounts, &root.source, false)?, there.transpose()?))
+        };
+        self.roots.ids().map(mark).collect()
+    }
+}

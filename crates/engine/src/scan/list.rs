@@ -1,0 +1,179 @@
+//! Entries from a list: paths below the source, or pairs of source and destination.
+use dmover_model::{
+    DirectoryRef, EntryError, ErrorClass, Name, NewTask, Operation, Parent, PathBytes, Placement,
+    RangeCopy, RootId, ScanNames, Side, TaskKind, TreePath,
+};
+use std::sync::Arc;
+
+use crate::level::Level;
+use crate::mover::Mover;
+use crate::root::Root;
+use dmover_local::error::entry_error;
+
+const ENOTDIR: i32 = 20;
+const ELOOP: i32 = 40;
+/// It was never seen, so it has not vanished: the list is wrong.
+const NOT_THERE: &str = "the list names it, but it does not exist";
+
+impl Mover<'_> {
+    /// Copies paths below the root, and creates the directories above them.
+    pub(crate) fn scan_paths(&mut self, root: RootId, paths: Vec<TreePath>) {
+        let top = match self.open_root(root) {
+            Ok(top) => top,
+            Err(error) => {
+                for path in paths {
+                    let path = self.listed_path(root, &path);
+                    self.engine.error(EntryError { path, ..error.clone() });
+                }
+                return;
+            }
+        };
+        self.outcome.dirty.push(top.reference());
+        // The directories on the way to the last path; lists come mostly in order.
+        let mut stack: Vec<Level> = vec![top];
+        let mut names: Vec<Name> = Vec::new();
+        for path in paths {
+            let Some((directory, name)) = path.split_last() else {
+                // The root itself was named: everything.
+                if let Err(error) = self.hand_on_everything(&stack[0]) {
+                    self.engine.error(error);
+                }
+                continue;
+            };
+            if stack[stack.len() - 1].path != directory {
+                self.hand_on_names(&stack, &mut names);
+                if let Err(mut error) = self.go_to(&mut stack, &directory) {
+                    error.path = self.listed_path(root, &path);
+                    "cannot enter its parent directory".clone_into(&mut error.detail);
+                    if error.class == ErrorClass::Vanished {
+                        NOT_THERE.clone_into(&mut error.detail);
+                        (error.class, error.errno) = (ErrorClass::Other, 0);
+                    }
+                    if matches!(error.errno, ENOTDIR | ELOOP) {
+                        let words =
+                            "a parent in its path is a symbolic link or a file, not a directory";
+                        words.clone_into(&mut error.detail);
+                        (error.class, error.errno) = (ErrorClass::Other, 0);
+                    }
+                    self.engine.error(error);
+                    continue;
+                }
+            }
+            let level = &stack[stack.len() - 1];
+            match dmover_sys::stat::stat_at(&level.source.fd, name, false) {
+                Err(error) if dmover_sys::stat::is_absent(error) => {
+                    let (side, class) = (Side::Source, ErrorClass::Other);
+                    let path = level.source_path(name);
+                    let operation = Operation::Stat;
+                    self.engine.error(EntryError::plain(side, operation, class, path, NOT_THERE));
+                }
+                _ => names.extend(Name::new(name).ok()),
+            }
+            self.lease.extend();
+        }
+        self.hand_on_names(&stack, &mut names);
+    }
+
+    fn listed_path(&self, root: RootId, path: &TreePath) -> PathBytes {
+        let root = self.engine.root(root);
+        root.map_or_else(|_| PathBytes(path.as_bytes().to_vec()), |r| r.source.display().join(path))
+    }
+
+    /// Returns names of one directory as an ordinary scan task.
+    fn hand_on_names(&mut self, stack: &[Level], names: &mut Vec<Name>) {
+        if !names.is_empty() {
+            let directory = stack[stack.len() - 1].reference();
+            let names = ScanNames::Listed(std::mem::take(names));
+            let kind = TaskKind::Scan { directory, names };
+            self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+        }
+    }
+
+    /// Makes `directory` the last one of the stack.
+    fn go_to(&mut self, stack: &mut Vec<Level>, directory: &TreePath) -> Result<(), EntryError> {
+        while stack.len() > 1 && !is_above(&stack[stack.len() - 1].path, directory) {
+            stack.pop();
+        }
+        let known = stack[stack.len() - 1].path.depth();
+        for component in directory.components().skip(known) {
+            let level = self.enter(&stack[stack.len() - 1], component)?;
+            self.outcome.dirty.push(level.reference());
+            stack.push(level);
+        }
+        Ok(())
+    }
+
+    fn hand_on_everything(&mut self, top: &Level) -> Result<(), EntryError> {
+        let fd = dmover_sys::path::open_directory_at(&top.source.fd, b".")
+            .map_err(|e| entry_error(Side::Source, Operation::Open, top.own_source_path(), e))?;
+        let mut names = Vec::new();
+        let mut reader = self.readers.pop().unwrap_or_default();
+        let read = reader.read(&fd, |name, _| {
+            names.extend(Name::new(name).ok());
+            Ok::<_, dmover_sys::Errno>(true)
+        });
+        self.readers.push(reader);
+        read.map_err(|e| {
+            entry_error(Side::Source, Operation::ReadDirectory, top.own_source_path(), e)
+        })?;
+        let kind = TaskKind::Scan { directory: top.reference(), names: ScanNames::Listed(names) };
+        self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+        Ok(())
+    }
+
+    /// Copies pairs of a batch list.
+    pub(crate) fn run_pairs(&mut self, pairs: &[(PathBytes, PathBytes, Option<RangeCopy>)]) {
+        for (source, destination, range) in pairs {
+            if self.engine.control.is_stopping() {
+                self.engine.error(dmover_local::error::cancelled(destination.clone()));
+                continue;
+            }
+            match self.engine.resolve_pair(source, destination, range.clone()) {
+                Ok((root, placement)) => {
+                    self.bring_pair(source, destination, Arc::new(root), placement);
+                }
+                Err(error) => self.engine.error(error),
+            }
+            self.lease.extend();
+        }
+    }
+}
+
+impl Mover<'_> {
+    /// Copies one pair: a small file at once; anything that needs tasks of its own gets a root in the table.
+    fn bring_pair(
+        &mut self,
+        source: &PathBytes,
+        destination: &PathBytes,
+        root: Arc<Root>,
+        placement: Placement,
+    ) {
+        if self.is_simple(&root) {
+            if let Err(error) = self.scan_single(root, RootId(u32::MAX)) {
+                self.engine.error(error);
+            }
+            return;
+        }
+        let id = self.engine.add_listed(source.clone(), destination.clone(), placement, &root);
+        let directory = DirectoryRef::of_root(id);
+        let kind = TaskKind::Scan { directory, names: ScanNames::Root };
+        self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+    }
+
+    fn is_simple(&self, root: &Root) -> bool {
+        let Some(name) = &root.source.name else { return false };
+        let follow = self.engine.spec.selection.follow != dmover_model::FollowLinks::Never;
+        let found = dmover_sys::stat::stat_at(&root.source.parent, name.as_bytes(), follow);
+        let metadata = found.ok().map(|found| self.engine.end.mounts.metadata(&found));
+        metadata.is_some_and(|m| {
+            // Whatever makes tasks of its own needs a root that others can look up.
+            m.links == 1 && !self.is_worth_splitting(&m)
+        })
+    }
+}
+
+fn is_above(upper: &TreePath, lower: &TreePath) -> bool {
+    let (upper, lower) = (upper.as_bytes(), lower.as_bytes());
+    upper.is_empty()
+        || lower.strip_prefix(upper).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}

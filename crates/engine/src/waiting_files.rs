@@ -1,0 +1,41 @@
+//! Files that wait under temporary names until one flush covers all of them.
+use std::time::Instant;
+
+use crate::level::Level;
+use crate::planned::{Moved, Planned};
+use dmover_local::file::Temporary;
+
+/// The most files, bytes and directories (two descriptors each) that wait.
+const FILES_MAX: usize = 1024;
+const BYTES_MAX: u64 = 64 << 20;
+const DIRECTORIES_MAX: usize = 64;
+
+/// A waiting file.
+pub(crate) struct WaitingFile {
+    pub planned: Planned,
+    pub moved: Moved,
+    pub temporary: Temporary,
+    pub started: Instant,
+}
+
+/// Waiting files, by directory.
+#[derive(Default)]
+pub(crate) struct WaitingFiles {
+    pub directories: Vec<(Level, Vec<WaitingFile>)>,
+    pub files: usize,
+    pub bytes: u64,
+}
+
+impl WaitingFiles {
+    /// Whether any file of a directory waits.
+    pub fn has(&self, level: &Level) -> bool {
+        self.directories.iter().any(|(waiting, _)| waiting.path == level.path)
+    }
+
+    /// Whether they are too many to wait any longer.
+    pub fn is_full(&self) -> bool {
+        self.files >= FILES_MAX
+            || self.bytes >= BYTES_MAX
+            || self.directories.len() >= DIRECTORIES_MAX
+    }
+}

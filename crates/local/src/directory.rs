@@ -1,0 +1,285 @@
+//! Open directories of either end.
+use dmover_model::{EntryError, ErrorClass, Metadata, Operation, PathBytes, Side, TreePath};
+use dmover_plan::acl;
+use dmover_plan::history::Clocks;
+use dmover_sys::flags::{self, Project};
+use dmover_sys::stat::ATTRIBUTE_MOUNT_ROOT;
+use dmover_sys::xattr::{self, Held};
+use dmover_sys::{AsFd, Errno, OwnedFd, path, stat};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use crate::attributes::{DEFAULT_ACL, Object};
+use crate::capability::Facts;
+use crate::end::LocalEnd;
+use crate::error::entry_error;
+use crate::mounts::UNSEEN;
+use crate::privilege::Privilege;
+use crate::root_side::{RootNames, RootSide};
+use dmover_model::EntryKind;
+
+/// Where a directory is below its root, for messages.
+#[derive(Debug, Clone)]
+pub struct Place {
+    names: Arc<RootNames>,
+    path: TreePath,
+}
+
+impl Place {
+    /// The directory at a path below a root.
+    pub fn new(names: &Arc<RootNames>, path: TreePath) -> Self {
+        Self { names: Arc::clone(names), path }
+    }
+
+    /// The directory as a user would type it.
+    pub fn own(&self) -> PathBytes {
+        self.names.display.join(&self.path)
+    }
+
+    /// An entry of the directory as a user would type it.
+    pub fn entry(&self, name: &[u8]) -> PathBytes {
+        self.names.path(&self.path, name)
+    }
+
+    /// The place of a directory in this one.
+    #[must_use]
+    pub fn below(&self, name: &[u8]) -> Self {
+        Self::new(&self.names, self.path.join(name))
+    }
+
+    /// Whether the root is a directory. Otherwise this one only contains the root, and is not of the job.
+    pub fn is_of_job(&self) -> bool {
+        self.names.is_directory
+    }
+}
+
+/// A source directory, open for reading.
+#[derive(Debug)]
+pub struct SourceDirectory {
+    /// The open directory.
+    pub fd: OwnedFd,
+    /// Where it is.
+    pub place: Place,
+    /// Its metadata after opening, before anything was read.
+    pub metadata: Metadata,
+    /// The facts of its file system.
+    pub facts: Arc<Facts>,
+    /// The project id that copies of entries without one get, once determined.
+    pub handed_down: OnceLock<Project>,
+}
+
+/// A destination directory, open for creating entries.
+#[derive(Debug)]
+pub struct TargetDirectory {
+    /// The open directory.
+    pub fd: OwnedFd,
+    /// Where it is.
+    pub place: Place,
+    /// Its metadata after opening.
+    pub metadata: Metadata,
+    /// The facts of its file system.
+    pub facts: Arc<Facts>,
+    /// Created by this task, so it is empty.
+    pub fresh: bool,
+    /// New entries inherit an ACL that their source does not have, which allows at most these permissions.
+    pub default_acl: Option<u32>,
+    /// It ignores case in names.
+    pub folds_case: bool,
+    /// Created by this job, so none of its attributes is the choice of another program.
+    pub made: bool,
+    /// Its metadata stays valid while this task holds it: no other task finishes it meanwhile.
+    pub steady: bool,
+    /// Its mode was changed to write into it, so it must be finished again.
+    pub opened_up: bool,
+    /// New entries inherit inode flags.
+    pub hands_down_flags: bool,
+    /// New entries inherit its project.
+    pub hands_down_project: bool,
+    /// Another file system is mounted here, or another part of this one.
+    pub is_mount_root: bool,
+    /// Its metadata before permissions or the owner were narrowed ahead of new entries; the change is counted.
+    pub narrowed: Option<Box<Metadata>>,
+}
+
+impl SourceDirectory {
+    /// Another descriptor of the directory.
+    pub fn again(&self) -> Result<Self, Errno> {
+        Ok(Self {
+            fd: path::open_directory_at(&self.fd, b".")?,
+            place: self.place.clone(),
+            metadata: self.metadata.clone(),
+            facts: Arc::clone(&self.facts),
+            handed_down: self.handed_down.clone(),
+        })
+    }
+}
+
+impl TargetDirectory {
+    /// Created by this job and not finished: no other user can reach its entries, whatever their modes. Elsewhere than
+    /// on the kernel's own file systems the mode may not decide alone.
+    pub fn is_closed(&self, privilege: Privilege) -> bool {
+        const OTHERS: u32 = 0o077;
+        let own = self.metadata.uid == privilege.uid && self.metadata.mode & OTHERS == 0;
+        self.made && self.steady && self.facts.local && own && self.default_acl.is_none()
+    }
+
+    /// A new file in it has the owner of the process, the requested mode and no flags, so its metadata need not be
+    /// read.
+    pub fn hands_down_nothing(&self, privilege: Privilege) -> bool {
+        const SET_GID: u32 = 0o2000;
+        let own = (self.metadata.uid, self.metadata.gid) == (privilege.uid, privilege.gid);
+        let inherits = self.default_acl.is_some() || self.hands_down_flags;
+        let plain = own && !inherits && self.metadata.mode & SET_GID == 0;
+        self.made && self.steady && self.facts.local && plain
+    }
+
+    /// Another descriptor of the directory.
+    pub fn again(&self) -> Result<Self, Errno> {
+        let (metadata, facts) = (self.metadata.clone(), Arc::clone(&self.facts));
+        let (place, narrowed) = (self.place.clone(), self.narrowed.clone());
+        let fd = path::open_directory_at(&self.fd, b".")?;
+        Ok(Self { fd, place, metadata, facts, narrowed, ..*self })
+    }
+
+    /// The directory itself, to set its attributes.
+    pub fn object<'a>(&'a self, shown: &'a dyn Fn() -> PathBytes) -> Object<'a> {
+        Object {
+            fd: self.fd.as_fd(),
+            held: Held::Open,
+            kind: EntryKind::Directory,
+            facts: &self.facts,
+            made: self.made,
+            replaces: None,
+            inherits: self.default_acl,
+            place: None,
+            path: shown,
+        }
+    }
+}
+
+/// Whose clocks set the times of entries in both directories.
+pub fn clocks(source: &SourceDirectory, target: Option<&TargetDirectory>) -> Clocks {
+    Clocks {
+        source_is_local: source.facts.local,
+        destination_is_local: target.is_some_and(|target| target.facts.local),
+    }
+}
+
+/// The most permissions that the default ACL of a directory gives to new entries; `None` if it has none.
+pub fn handed_down(directory: impl AsFd) -> Option<u32> {
+    let acl = xattr::get(directory, Held::Open, DEFAULT_ACL).ok().flatten()?;
+    Some(acl::creation_bits(&acl).unwrap_or(0o777))
+}
+
+impl LocalEnd {
+    /// Opens the directory at a path below a root of the source. `follows`: the path may lead through symbolic links.
+    ///
+    /// # Errors
+    /// It cannot be opened, or its file system has no files to copy.
+    pub fn open_source(
+        &self,
+        side: &RootSide,
+        at: &TreePath,
+        follows: bool,
+    ) -> Result<SourceDirectory, EntryError> {
+        let relative = side.directory(at);
+        let place = Place::new(&side.names, at.clone());
+        let opened = if follows {
+            path::open_directory_each(&side.parent, &relative)
+        } else {
+            path::open_directory_below(&side.parent, &relative)
+        };
+        let fd = opened.map_err(|e| entry_error(Side::Source, Operation::Open, place.own(), e))?;
+        self.source_directory(fd, place)
+    }
+
+    /// Describes a source directory that was just opened.
+    ///
+    /// # Errors
+    /// Its metadata cannot be read, or its file system has no files to copy.
+    pub fn source_directory(
+        &self,
+        fd: OwnedFd,
+        place: Place,
+    ) -> Result<SourceDirectory, EntryError> {
+        let found = stat::stat_fd(&fd)
+            .map_err(|e| entry_error(Side::Source, Operation::Stat, place.own(), e))?;
+        let metadata = self.mounts.metadata(&found);
+        refuse_unseen(Side::Source, &metadata, &place)?;
+        let facts = self.capabilities.facts(metadata.identity.mount, &fd);
+        if facts.pseudo {
+            let words = "this is a pseudo file system without storage; skip it with -x";
+            let class = ErrorClass::Unsupported;
+            return Err(EntryError::plain(
+                Side::Source,
+                Operation::Open,
+                class,
+                place.own(),
+                words,
+            ));
+        }
+        Ok(SourceDirectory { fd, place, metadata, facts, handed_down: OnceLock::new() })
+    }
+
+    /// Describes a destination directory that was just opened, or created if it is `fresh`.
+    ///
+    /// # Errors
+    /// Its metadata cannot be read.
+    pub fn target_directory(
+        &self,
+        fd: OwnedFd,
+        fresh: bool,
+        place: Place,
+    ) -> Result<TargetDirectory, EntryError> {
+        let found = stat::stat_fd(&fd)
+            .map_err(|e| entry_error(Side::Destination, Operation::Stat, place.own(), e))?;
+        let metadata = self.mounts.metadata(&found);
+        refuse_unseen(Side::Destination, &metadata, &place)?;
+        let facts = self.capabilities.facts(metadata.identity.mount, &fd);
+        let bits = flags::get(&fd).ok().flatten();
+        if bits.is_none() {
+            facts.no_flags.store(true, Ordering::Relaxed);
+        }
+        let bits = bits.unwrap_or(0);
+        Ok(TargetDirectory {
+            default_acl: if fresh { None } else { handed_down(&fd) },
+            folds_case: facts.case_insensitive || bits & flags::CASEFOLD != 0,
+            hands_down_flags: bits & (flags::CARRIED | flags::PROJECT_INHERIT) != 0,
+            hands_down_project: bits & flags::PROJECT_INHERIT != 0,
+            is_mount_root: found.attributes & ATTRIBUTE_MOUNT_ROOT != 0,
+            fd,
+            place,
+            metadata,
+            facts,
+            fresh,
+            made: fresh,
+            steady: false,
+            opened_up: false,
+            narrowed: None,
+        })
+    }
+}
+
+/// Refuses a file system that the coordinator does not see, because it could not be identified to other movers.
+fn refuse_unseen(side: Side, found: &Metadata, place: &Place) -> Result<(), EntryError> {
+    if found.identity.mount != UNSEEN {
+        return Ok(());
+    }
+    let words = "this file system is mounted on the mover's host but not on the coordinator's host";
+    let class = ErrorClass::Unsupported;
+    Err(EntryError::plain(side, Operation::Open, class, place.own(), words))
+}
+
+/// The metadata of the entry under a name, if there is one.
+pub fn look_at(fd: impl AsFd, name: &[u8]) -> Result<Option<stat::Stat>, Errno> {
+    match stat::stat_at(fd, name, false) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if stat::is_absent(error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A name as file systems that ignore case compare it, approximately: names that are equal here are not deleted.
+pub fn fold(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).to_uppercase().to_lowercase()
+}

@@ -1,0 +1,89 @@
+//! Entries under a temporary name get their final one.
+use dmover_model::{EntryError, Identity, Operation, Overwrite, Side};
+use dmover_plan::decide::Decision;
+use dmover_sys::{Errno, directory, stat};
+
+use crate::directory::{SourceDirectory, TargetDirectory};
+use crate::error::entry_error;
+use crate::session::Session;
+
+/// A finished temporary entry, to be renamed into place.
+#[derive(Clone, Copy)]
+pub struct Renaming<'a> {
+    /// The directory of the source.
+    pub from: &'a SourceDirectory,
+    /// The directory of the destination.
+    pub to: &'a TargetDirectory,
+    /// Its temporary name.
+    pub name: &'a [u8],
+    /// Its final name.
+    pub last: &'a [u8],
+    /// What was decided.
+    pub decision: Decision,
+    /// The source is immutable or append-only, so an old copy may be too.
+    pub locks: bool,
+    /// The identity of the temporary entry.
+    pub identity: Identity,
+    /// The source entry that it is a copy of.
+    pub source: Identity,
+    /// The name that a backup would get belongs to another entry.
+    pub backup_is_taken: bool,
+}
+
+impl Session<'_> {
+    /// Whether an entry is written under a temporary name. A name that is absent gets its content at once, unless the
+    /// policy could later mistake an interrupted entry for one to keep.
+    pub fn needs_temporary(&self, decision: Decision) -> bool {
+        let policy = self.local.rules.policy;
+        let keeps = matches!(policy.overwrite, Overwrite::Never | Overwrite::Older);
+        decision == Decision::Replace || keeps || policy.backup.is_some()
+    }
+
+    /// Renames a finished temporary entry into place. If the name was absent when the decision was made, it must still
+    /// be absent.
+    ///
+    /// # Errors
+    /// It could not be renamed. A file server may have done it nevertheless.
+    pub fn put_in_place(&self, renaming: Renaming<'_>) -> Result<(), EntryError> {
+        let Renaming { from, to, name, last, decision, locks, identity, source, .. } = renaming;
+        let fail = |e| entry_error(Side::Destination, Operation::Rename, to.place.entry(last), e);
+        self.check_commit(to, last)?;
+        if decision != Decision::Create {
+            self.back_up(to, last, source, renaming.backup_is_taken)?;
+            let mut renamed = directory::rename(&to.fd, name, last);
+            if renamed == Err(Errno::PERM)
+                && (locks || self.is_locked_by_us(from, to, last))
+                && self.lift_file(to, last)
+            {
+                renamed = directory::rename(&to.fd, name, last);
+            }
+            return match renamed {
+                // A file server did it and lost the answer.
+                Err(_) if self.is_at(to, last, identity) => Ok(()),
+                result => result.map_err(fail),
+            };
+        }
+        let linked = directory::hard_link(&to.fd, name, &to.fd, last);
+        match linked {
+            Ok(()) => directory::unlink(&to.fd, name).map_err(fail),
+            Err(_) if self.is_at(to, last, identity) => {
+                directory::unlink(&to.fd, name).map_err(fail)
+            }
+            Err(Errno::EXIST) => Err(self.taken(to, last)),
+            // No hard links here.
+            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
+                match directory::rename_new(&to.fd, name, last) {
+                    Ok(true) => Ok(()),
+                    Ok(false) if stat::stat_at(&to.fd, last, false).is_ok() => {
+                        Err(self.taken(to, last))
+                    }
+                    Ok(false) => directory::rename(&to.fd, name, last).map_err(fail),
+                    Err(_) if self.is_at(to, last, identity) => Ok(()),
+                    Err(Errno::EXIST) => Err(self.taken(to, last)),
+                    Err(error) => Err(fail(error)),
+                }
+            }
+            Err(error) => Err(fail(error)),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Entries that are removed from the destination.
+use dmover_model::{EntryKind, ExtraName, Metadata, TreePath};
+use dmover_sys::{AsFd, Errno, directory, flags, path};
+
+use crate::directory::TargetDirectory;
+use crate::session::Session;
+use crate::trash::{Gone, Trash};
+
+/// Whether the present entry is the one that was found.
+pub fn is_still(name: &ExtraName, now: &Metadata) -> bool {
+    let same = now.kind == name.kind && now.identity == name.identity;
+    same && match name.kind {
+        // Its own times move while it is emptied; it can only be removed once it is empty.
+        EntryKind::Directory => true,
+        // Other names of it may have been deleted meanwhile.
+        _ if name.links > 1 => (now.size, now.mtime) == (name.size, name.mtime),
+        _ => now.ctime == name.ctime,
+    }
+}
+
+impl Session<'_> {
+    /// Removes a name, or moves it into a trash, in which the path of its directory below the root is kept.
+    ///
+    /// # Errors
+    /// It is still there.
+    pub fn remove(
+        &self,
+        target: &TargetDirectory,
+        name: &ExtraName,
+        trash: Option<(&Trash, &TreePath)>,
+    ) -> Result<Gone, Errno> {
+        let Some((trash, place)) = trash else {
+            return self.once_more(target, || self.unlink(target, name));
+        };
+        let take = || trash.take(target, name, place);
+        self.once_more(target, || match take() {
+            // An earlier pass has locked it, as its source was.
+            Err(Errno::PERM) => self.unlocked(target, name, take),
+            taken => taken,
+        })
+    }
+
+    /// Repeats a step in a directory that was closed to its own owner, or locked.
+    fn once_more<T>(
+        &self,
+        target: &TargetDirectory,
+        action: impl Fn() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        match action() {
+            Err(Errno::ACCESS | Errno::PERM) if self.local.unlock_target(target) => action(),
+            result => result,
+        }
+    }
+
+    fn unlink(&self, target: &TargetDirectory, name: &ExtraName) -> Result<Gone, Errno> {
+        let bytes = name.name.as_bytes();
+        if name.kind == EntryKind::Directory {
+            let remove = || directory::remove_directory(&target.fd, bytes);
+            let removed = match remove() {
+                Err(Errno::PERM) => self.unlocked(target, name, remove),
+                removed => removed,
+            };
+            return match removed {
+                Ok(()) => Ok(Gone::Removed),
+                Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(Gone::Holds),
+                Err(error) => Err(error),
+            };
+        }
+        match directory::unlink(&target.fd, bytes) {
+            // An earlier pass has locked it, as its source was.
+            Err(Errno::PERM) => {
+                self.unlocked(target, name, || directory::unlink(&target.fd, bytes))?;
+            }
+            unlinked => unlinked?,
+        }
+        Ok(Gone::Removed)
+    }
+
+    /// Performs a step on a name whose flags forbid it. The flags are restored, because they belong to the inode, which
+    /// may have other names or be kept in a trash.
+    fn unlocked<T>(
+        &self,
+        target: &TargetDirectory,
+        name: &ExtraName,
+        action: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let bytes = name.name.as_bytes();
+        let file = path::open_file_at(&target.fd, bytes, false).map_err(|_| Errno::PERM)?;
+        let before = flags::get(&file)?.unwrap_or_default();
+        if !self.local.attributes().lift_flags(file.as_fd()) {
+            return Err(Errno::PERM);
+        }
+        let done = action();
+        if name.kind == EntryKind::Directory && done.is_ok() {
+            return done; // nothing has its inode any more
+        }
+        if !flags::set(&file, before)? {
+            return Err(Errno::PERM);
+        }
+        done
+    }
+}

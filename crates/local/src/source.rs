@@ -1,0 +1,293 @@
+//! Entries of the source: opened, and proven unchanged after they were read.
+use dmover_model::{
+    EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Note, Operation, PathBytes, Side,
+};
+use dmover_observe::{Activity, station};
+use dmover_sys::stat::Stat;
+use dmover_sys::xattr::Held;
+use dmover_sys::{AsFd, BorrowedFd, Errno, OwnedFd, file, path, stat};
+use dmover_tree::{Limit, Permit};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+use crate::attributes::Attributes;
+use crate::capability::Facts;
+use crate::directory::SourceDirectory;
+use crate::end::Local;
+use crate::error::entry_error;
+use crate::patient_open::past_leases;
+
+/// How often a file may have changed recently before it counts as being written.
+const RACY_WAITS_MAX: u32 = 10;
+
+/// An open source file with its attributes.
+///
+/// The content is a descriptor, so that copies inside the kernel stay possible.
+pub struct Supply {
+    /// The open file.
+    pub fd: OwnedFd,
+    /// Its metadata: the version that is copied.
+    pub metadata: Metadata,
+    /// Its attributes beyond that.
+    pub attributes: Attributes,
+}
+
+/// An open source file, with its metadata after opening.
+pub struct Opened {
+    /// The open file.
+    pub fd: OwnedFd,
+    /// As statx(2) returned it.
+    pub found: Stat,
+}
+
+/// Opens a file for reading, and waits for leases on it unless the job is stopped.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn open_to_read(
+    directory: impl AsFd,
+    name: &[u8],
+    follows: bool,
+    permit: &dyn Permit,
+) -> Result<OwnedFd, Errno> {
+    let open = || path::open_file_at(&directory, name, follows);
+    past_leases(open, &|| permit.is_stopping())
+}
+
+/// A file that is open to be hashed.
+pub struct Content {
+    /// The open file.
+    pub fd: OwnedFd,
+    /// Its version.
+    pub metadata: Metadata,
+    /// The facts of its file system.
+    pub facts: Arc<Facts>,
+    /// It is read from its present position to its end: a pipe, a device, standard input, or a file that is generated
+    /// when it is read.
+    pub is_stream: bool,
+    /// Read from storage, not from the page cache.
+    pub stored: bool,
+}
+
+impl Content {
+    /// What is needed to read it.
+    pub fn held(&self) -> (BorrowedFd<'_>, &Facts) {
+        (self.fd.as_fd(), &self.facts)
+    }
+}
+
+impl Local<'_> {
+    /// Opens a source file. `follows`: what the name is a symbolic link to.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn open_content(
+        &self,
+        from: &SourceDirectory,
+        name: &[u8],
+        follows: bool,
+        permit: &dyn Permit,
+    ) -> Result<Opened, EntryError> {
+        permit.one_more(Limit::Opens);
+        station::at(Activity::SourceNames);
+        let fail = |operation, e| entry_error(Side::Source, operation, from.place.entry(name), e);
+        let opened = open_to_read(&from.fd, name, follows, permit);
+        let fd = opened.map_err(|e| fail(Operation::Open, e))?;
+        let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
+        Ok(Opened { fd, found })
+    }
+
+    /// Reads the attributes of an open file, if it is the file of the record.
+    ///
+    /// # Errors
+    /// It is another file by now, or its attributes cannot be read.
+    pub fn supply(
+        &self,
+        from: &SourceDirectory,
+        record: &EntryRecord,
+        Opened { fd, found }: Opened,
+        permit: &dyn Permit,
+    ) -> Result<Supply, EntryError> {
+        let metadata = self.settled(from, record, (&fd, found), permit)?;
+        let shown = || from.place.entry(record.name.as_bytes());
+        let attributes = self.attributes().read(fd.as_fd(), Held::Open, &shown)?;
+        Ok(Supply { fd, metadata, attributes })
+    }
+
+    /// The metadata of an open source file once its times can show a later change, if it is the file of the record.
+    ///
+    /// # Errors
+    /// It is another file by now, or it changes all the time.
+    pub fn settled(
+        &self,
+        from: &SourceDirectory,
+        record: &EntryRecord,
+        (fd, found): (&OwnedFd, Stat),
+        permit: &dyn Permit,
+    ) -> Result<Metadata, EntryError> {
+        let shown = || from.place.entry(record.name.as_bytes());
+        let metadata = self.end.mounts.metadata(&past_the_tick(fd, found, permit, &shown)?);
+        let same = metadata.identity == record.metadata.identity;
+        if metadata.kind != EntryKind::File || !same {
+            let words = "another file has replaced this one";
+            let class = ErrorClass::Changed;
+            return Err(EntryError::plain(Side::Source, Operation::Open, class, shown(), words));
+        }
+        Ok(metadata)
+    }
+
+    /// Checks that the version of a source file after reading is the one before.
+    ///
+    /// # Errors
+    /// It has changed.
+    pub fn check_version(
+        &self,
+        from: &SourceDirectory,
+        name: &[u8],
+        fd: impl AsFd,
+        before: &Metadata,
+    ) -> Result<(), EntryError> {
+        self.check_unchanged(&from.facts, fd, before, &|| from.place.entry(name))
+    }
+
+    /// Checks the version of any open file.
+    ///
+    /// # Errors
+    /// It has changed.
+    pub fn check_unchanged(
+        &self,
+        facts: &Facts,
+        fd: impl AsFd,
+        before: &Metadata,
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<(), EntryError> {
+        let found = stat::stat_fd(fd)
+            .map_err(|e| entry_error(Side::Source, Operation::Stat, shown(), e))?;
+        let now = self.end.mounts.metadata(&found);
+        if now.atime != before.atime && !facts.touches_atime.swap(true, Ordering::Relaxed) {
+            self.reports.note(Note::SourceAtimeTouched, shown);
+        }
+        if now.same_version(before) {
+            return Ok(());
+        }
+        let words = "the file changed while it was read";
+        let class = ErrorClass::Changed;
+        Err(EntryError::plain(Side::Source, Operation::Check, class, shown(), words))
+    }
+
+    /// Opens a source entry for its attributes if it is still the one that was found; an entry that is neither a file nor a
+    /// directory is opened with O_PATH.
+    ///
+    /// # Errors
+    /// It cannot be opened, or is another entry by now.
+    pub fn open_for_attributes(
+        &self,
+        from: &SourceDirectory,
+        record: &EntryRecord,
+        follows: bool,
+    ) -> Result<(OwnedFd, Held), EntryError> {
+        let shown = || from.place.entry(record.name.as_bytes());
+        let fail = |e| entry_error(Side::Source, Operation::Open, shown(), e);
+        let (directory, name) = (&from.fd, record.name.as_bytes());
+        let (fd, held) = match record.metadata.kind {
+            EntryKind::File => (path::open_file_at(directory, name, false), Held::Open),
+            EntryKind::Directory => (path::open_directory_at(directory, name), Held::Open),
+            _ if follows => (path::pin_at_following(directory, name), Held::Pinned),
+            _ => (path::pin_at(directory, name), Held::Pinned),
+        };
+        let fd = fd.map_err(fail)?;
+        let found = self.end.mounts.metadata(&stat::stat_fd(&fd).map_err(fail)?);
+        // A number that is free is given to the next entry, of whatever type: its attributes are no business of this one.
+        let same = (found.identity, found.kind) == (record.metadata.identity, record.metadata.kind);
+        if !same {
+            let words = "another entry has replaced this one";
+            let (side, class) = (Side::Source, ErrorClass::Changed);
+            return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
+        }
+        Ok((fd, held))
+    }
+
+    /// Opens a source entry and reads its attributes.
+    ///
+    /// # Errors
+    /// It cannot be opened, or is another entry by now.
+    pub fn pinned_attributes(
+        &self,
+        from: &SourceDirectory,
+        record: &EntryRecord,
+        follows: bool,
+    ) -> Result<(OwnedFd, Attributes), EntryError> {
+        let shown = || from.place.entry(record.name.as_bytes());
+        let (pinned, held) = self.open_for_attributes(from, record, follows)?;
+        let attributes = self.attributes().read(pinned.as_fd(), held, &shown)?;
+        Ok((pinned, attributes))
+    }
+}
+
+/// Reads the metadata of an open file again until its times can show a later change.
+///
+/// # Errors
+/// It changes all the time.
+pub fn past_the_tick(
+    fd: &OwnedFd,
+    mut found: Stat,
+    permit: &dyn Permit,
+    shown: &dyn Fn() -> PathBytes,
+) -> Result<Stat, EntryError> {
+    let mut waits = 0;
+    while let Some(wait) = racy_for(found.ctime).filter(|_| !permit.is_stopping()) {
+        // Two writes within one tick of the kernel's clock leave the same times: the version says
+        // nothing until the tick has passed.
+        if waits == RACY_WAITS_MAX {
+            let words = "the file keeps changing";
+            let class = ErrorClass::Changed;
+            return Err(EntryError::plain(Side::Source, Operation::Open, class, shown(), words));
+        }
+        waits += 1;
+        std::thread::sleep(wait);
+        found = stat::stat_fd(fd)
+            .map_err(|e| entry_error(Side::Source, Operation::Stat, shown(), e))?;
+    }
+    Ok(found)
+}
+
+/// Whether any later change would show in the times of a file.
+pub fn has_settled(metadata: &Metadata) -> bool {
+    let ctime = metadata.ctime;
+    racy_for((ctime.seconds, ctime.nanoseconds)).is_none()
+}
+
+/// How long to wait until a change at `ctime` is more than one tick of the kernel's clock ago. The longest tick is ten
+/// milliseconds (CONFIG_HZ=100).
+fn racy_for(ctime: (i64, u32)) -> Option<Duration> {
+    const TICK: Duration = Duration::from_millis(10);
+    let changed = Duration::new(u64::try_from(ctime.0).ok()?, ctime.1);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    // A time in the future comes from another clock, which waiting does not reach.
+    let age = now.checked_sub(changed)?;
+    TICK.checked_sub(age).filter(|wait| !wait.is_zero())
+}
+
+/// Checks that a file of size 0 really has no content: some servers generate content when it is read, and such a file
+/// must not be copied as empty.
+pub(crate) fn check_empty(
+    from: &SourceDirectory,
+    source: BorrowedFd<'_>,
+    path: &dyn Fn() -> PathBytes,
+) -> Result<(), EntryError> {
+    if from.facts.local {
+        return Ok(());
+    }
+    let read = file::read_at(source, &mut [0], 0);
+    match read.map_err(|e| entry_error(Side::Source, Operation::Read, path(), e))? {
+        0 => Ok(()),
+        // Another program is writing the file, which is noticed later.
+        _ if stat::stat_fd(source).is_ok_and(|now| now.size > 0) => Ok(()),
+        _ => {
+            let words = "its file system reports size 0, but the file has content";
+            let (side, class) = (Side::Source, ErrorClass::Unsupported);
+            Err(EntryError::plain(side, Operation::Read, class, path(), words))
+        }
+    }
+}
