@@ -1,10 +1,12 @@
 //! The result of comparing an entry.
 use dmover_model::{
-    ByteRange, DifferenceDetail, DifferenceKind, DifferenceSet, EntryError, EntryKind, ErrorClass,
-    Operation, PathBytes, Side, Version,
+    Action, ByteRange, Difference, DifferenceDetail, DifferenceKind, DifferenceSet, EntryError,
+    EntryKind, ErrorClass, Event, Item, Metadata, Operation, PathBytes, Side, Version,
 };
+use dmover_observe::Counter;
 use dmover_plan::verify::{Differing, Sight, describe};
 
+use crate::context::Engine;
 use dmover_local::source::Content;
 
 /// The result of comparing an entry.
@@ -88,4 +90,69 @@ impl Pair {
 pub(crate) fn changed(side: Side, path: PathBytes) -> EntryError {
     let words = "the file changed while it was compared";
     EntryError::plain(side, Operation::Check, ErrorClass::Changed, path, words)
+}
+
+impl Engine {
+    /// Reports and counts the result for an entry.
+    pub(crate) fn tell_finding(
+        &self,
+        path: PathBytes,
+        kind: EntryKind,
+        finding: Finding,
+        repaired: Option<bool>,
+    ) {
+        self.count(Counter::EntriesCompared);
+        self.progress();
+        let Finding { kinds, unsettable, ranges, detail, .. } = finding;
+        if repaired.is_none() {
+            self.note_unsettable(unsettable, &path);
+        }
+        if kinds.is_empty() {
+            return self.tell_equal(path, kind);
+        }
+        self.count(Counter::EntriesDiffering);
+        if repaired == Some(true) {
+            self.count(Counter::EntriesRepaired);
+        } else if kinds.is_of_content() {
+            self.count(Counter::EntriesCorrupt);
+        }
+        let difference = Difference { path, kind, kinds, ranges, detail, repaired };
+        if let Some(failures) = &self.failures {
+            // Of a copy that reads back: only some of them are printed.
+            failures.note(&difference.as_error());
+        }
+        self.show(Event::Difference(difference));
+    }
+
+    /// Names an entry without a difference to a monitor that wants entries.
+    fn tell_equal(&self, path: PathBytes, kind: EntryKind) {
+        if self.monitor.wants_items() {
+            self.show(Event::Item(Item {
+                path: path.clone(),
+                target: path,
+                action: Action::Skipped,
+                kind,
+                bytes: 0,
+                elapsed_us: 0,
+                itemized: String::new(),
+            }));
+        }
+    }
+
+    /// Whether an entry did not change since the time in the policy.
+    pub(crate) fn is_untouched(&self, found: &Metadata) -> bool {
+        let since = self.verify_policy().since;
+        let untouched = since.is_some_and(|since| found.ctime < since);
+        if untouched {
+            self.count(Counter::EntriesUntouched);
+        }
+        untouched
+    }
+
+    /// Reports that an entry of another type exists where a directory is expected.
+    pub(crate) fn tell_no_directory(&self, path: PathBytes) {
+        let finding = Finding::of(DifferenceKind::Type);
+        let repaired = self.repairs().then_some(false);
+        self.tell_finding(path, EntryKind::Directory, finding, repaired);
+    }
 }

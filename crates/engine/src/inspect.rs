@@ -1,7 +1,5 @@
 //! Entries that look equal: checks of their content and attributes.
-use dmover_model::{
-    ByteRange, EntryError, EntryKind, EntryRecord, Metadata, Operation, Side, Verb,
-};
+use dmover_model::{ByteRange, EntryError, EntryKind, EntryRecord, Metadata, Operation, Side};
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
@@ -11,27 +9,21 @@ use crate::context::Engine;
 use crate::finding::changed;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use crate::planned::{Moved, Planned};
+use crate::planned::Planned;
 use dmover_local::attributes::{Attributes, Object};
 use dmover_local::error::entry_error;
 use dmover_local::session::WriteError;
 use dmover_local::source::open_to_read;
 
-impl Engine {
-    /// Whether the source may have changed after the destination was last written.
-    pub(crate) fn is_touched(&self, level: &Level, new: &Metadata, old: &Metadata) -> bool {
-        self.history.is_touched(level.clocks(), (new, old), self.spec.verb == Verb::Sync)
-    }
-}
+impl Engine {}
 
 impl Mover<'_> {
-    /// Compares a file that looks equal, and copies it if it differs. `None`: it is equal, and its attributes must be
-    /// checked.
-    pub(crate) fn compare_and_bring(
+    /// Compares a file that looks equal. Returns how to copy it if it differs.
+    pub(crate) fn compare_with_source(
         &mut self,
         level: &Level,
         planned: &Planned,
-    ) -> Result<Option<Moved>, WriteError> {
+    ) -> Result<Option<Decision>, EntryError> {
         let Some(found) = &planned.existing else { return Ok(None) };
         let pair = self.engine.open_pair(level, &planned.record, found, self.permit())?;
         let source = &pair.source;
@@ -55,31 +47,12 @@ impl Mover<'_> {
         }
         let policy = &self.engine.spec.policy;
         let in_place = policy.inplace && policy.backup.is_none() && found.links == 1;
-        let decision = if in_place { Decision::UpdateInPlace } else { Decision::Replace };
-        let planned = Planned { decision, ..planned.clone() };
-        let moved = self.bring(level, &planned, None)?;
-        Ok(Some(Moved { instead: Some(decision), ..moved }))
+        Ok(Some(if in_place { Decision::UpdateInPlace } else { Decision::Replace }))
     }
 
-    /// Sets the attributes of an entry with the right content.
-    pub(crate) fn inspect(
-        &mut self,
-        level: &Level,
-        planned: &Planned,
-    ) -> Result<Moved, WriteError> {
-        let dressed = self.dress_if_unlike(level, planned)?;
-        if dressed == Decision::Replace {
-            let planned = Planned { decision: Decision::Replace, ..planned.clone() };
-            let moved = self.bring(level, &planned, None)?;
-            return Ok(Moved { instead: Some(dressed), ..moved });
-        }
-        // What is left as it was counts for a manifest like anything that was skipped.
-        let kept = self.digest_of_skipped(level, &planned.record)?;
-        Ok(Moved { instead: Some(dressed), ..kept })
-    }
-
-    /// Returns what the entry needed: nothing, other attributes, or a new file.
-    fn dress_if_unlike(
+    /// Sets the attributes of an entry with the right content. Returns what it needed: nothing, other attributes, or a
+    /// new file, which is left to the caller.
+    pub(crate) fn dress_if_unlike(
         &mut self,
         level: &Level,
         planned: &Planned,

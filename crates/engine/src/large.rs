@@ -2,7 +2,7 @@
 use dmover_model::{
     Budget, ByteRange, ChunkTask, DoneParts, EntryError, EntryKind, ErrorClass, FileRef,
     HashedPieces, LargeFile, LargeNews, Metadata, NewNode, NewTask, Operation, Outcome, Parent,
-    SealTask, Side, TaskKind, Timestamp, Verb, When,
+    SealTask, Side, TaskKind, Timestamp, When,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
@@ -76,11 +76,7 @@ impl Mover<'_> {
         };
         for attempt in round.. {
             self.unrepaired = None;
-            let begun = match self.engine.spec.verb {
-                Verb::Copy | Verb::Sync => self.open_large(&level, file, round),
-                Verb::Sum => self.open_sum(&level, file, round).map_err(Into::into),
-                Verb::Verify => self.verify_again(&level, &file.name, round),
-            };
+            let begun = self.strategy.large_file(self, &level, (file, round));
             let Err(WriteError { error, in_place }) = begun else { return };
             if in_place || !self.engine.may_pass(&error, attempt) {
                 self.engine.error(EntryError { attempt, ..error });
@@ -90,7 +86,12 @@ impl Mover<'_> {
         }
     }
 
-    fn open_large(&mut self, level: &Level, file: &FileRef, round: u32) -> Result<(), WriteError> {
+    pub(crate) fn open_large(
+        &mut self,
+        level: &Level,
+        file: &FileRef,
+        round: u32,
+    ) -> Result<(), WriteError> {
         let engine = self.engine;
         let record = self.look(level, &file.name)?;
         let Some(planned) = self.plan_record(level, record) else { return Ok(()) };

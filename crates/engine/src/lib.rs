@@ -6,15 +6,17 @@
 //! library prints nothing: it reports to a [`Monitor`](dmover_observe::Monitor) and counts.
 #![forbid(unsafe_code)]
 
+mod alike;
 mod answers;
 mod apply;
 mod bounds;
 mod case;
 mod catalog_survey;
+mod checked_tree;
+mod compare_content;
 mod context;
 mod control;
 mod coordinator_client;
-mod deferred_rename;
 mod delete_guard;
 mod destination_lock;
 mod directory;
@@ -46,6 +48,7 @@ mod narrow;
 mod pace;
 mod periodic_flush;
 mod permit;
+mod plan_names;
 mod planned;
 mod precount;
 mod project;
@@ -62,10 +65,12 @@ mod scan;
 mod settable;
 mod sharing;
 mod snapshot;
+mod snapshot_base;
 mod storage;
 mod submounts;
 mod sum;
 mod trust;
+mod verbs;
 mod verify;
 mod waiting_files;
 mod watch;

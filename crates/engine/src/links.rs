@@ -3,18 +3,17 @@
 //! This phase follows the scan of the tree, when all names of an inode are known. The first name is copied, the others
 //! are linked to it; a group is checked as a whole, so that a replaced file keeps all its names.
 use dmover_model::{
-    Action, Attribute, Content, DirectoryRef, EntryError, EntryKind, EntryRecord, ErrorClass,
-    Event, FileRef, Identity, Item, LinkGroup, LossKind, Metadata, Name, NewNode, NewTask,
-    Operation, Overwrite, Parent, PathBytes, Side, TaskKind, Verb,
+    Action, Content, DirectoryRef, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef,
+    Identity, Item, LinkGroup, LossKind, Metadata, Name, NewNode, NewTask, Operation, Overwrite,
+    Parent, PathBytes, Side, TaskKind,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
-use dmover_plan::equality::is_same_of_group;
-use dmover_plan::{chunk, itemize};
+use dmover_plan::itemize;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, flags, path, stat};
 
-use crate::level::{Level, TargetDirectory};
+use crate::level::Level;
 use crate::mover::Mover;
 use dmover_local::attributes::{Attributes, Object};
 use dmover_local::error::entry_error;
@@ -53,9 +52,6 @@ impl Carrier {
     }
 }
 
-/// A file of at least this size is started so that another run can resume it, even if one mover does everything.
-const CONTINUED_AT_LEAST: u64 = 1 << 30;
-
 impl Mover<'_> {
     /// Runs a links task.
     pub(crate) fn run_links(&mut self, groups: &[LinkGroup]) {
@@ -70,13 +66,7 @@ impl Mover<'_> {
                     .chain(&group.rest)
                     .for_each(|file| self.mark_dirty(&file.directory));
             }
-            if self.engine.spec.verb == Verb::Verify {
-                self.verify_links(group);
-            } else if self.engine.spec.policy.dry_run {
-                self.preview(group);
-            } else {
-                self.link_group(group);
-            }
+            self.strategy.links(self, group);
             self.lease.extend();
         }
         self.settle_linked();
@@ -102,7 +92,7 @@ impl Mover<'_> {
     }
 
     /// In a dry run, reports a group: the first possible name would be copied, and the others linked to it.
-    fn preview(&mut self, group: &LinkGroup) {
+    pub(crate) fn preview(&mut self, group: &LinkGroup) {
         // The destination inode that stays, if the first name already exists.
         let mut carrier: Option<Option<Metadata>> = None;
         for file in std::iter::once(&group.first).chain(&group.rest) {
@@ -348,31 +338,6 @@ impl Mover<'_> {
         std::iter::once(&group.first).chain(&group.rest).filter(is_name).count() as u64
     }
 
-    /// Whether the existing destination entry counts as the version of the source.
-    pub(crate) fn is_the_same(
-        &self,
-        new: &Metadata,
-        old: &Metadata,
-        target: &TargetDirectory,
-    ) -> bool {
-        let step = target.facts.granularity_ns();
-        let keeps_times = self.engine.spec.policy.preserve.has(Attribute::Times);
-        is_same_of_group(new, old, step, keeps_times)
-    }
-
-    /// Whether a file is cut into chunks; this depends on its allocated blocks, so that holes do not count.
-    pub(crate) fn is_worth_splitting(&self, metadata: &Metadata) -> bool {
-        let policy = &self.engine.spec.policy;
-        let size = metadata.size.min(metadata.blocks.saturating_mul(512).max(1));
-        // A digest that no pieces make is made by one mover.
-        let shape = self.session.local.rules.digest_shape(metadata.size);
-        let in_pieces = shape.is_none_or(|shape| self.engine.hash_chunk(&shape).is_some());
-        let splits = chunk::chunk_bytes(size, self.engine.movers_max, policy.split_bytes).is_some();
-        // One mover alone begins it as a large file if it takes long: another run can continue it then.
-        let continues = self.engine.keeps_parts && policy.split_bytes.is_none();
-        in_pieces && (splits || (continues && size >= CONTINUED_AT_LEAST))
-    }
-
     pub(crate) fn present(&self, level: &Level, file: &FileRef) -> Option<stat::Stat> {
         let target = level.target.as_ref()?;
         stat::stat_at(&target.fd, file.destination_name.as_bytes(), false).ok()
@@ -441,12 +406,6 @@ impl Mover<'_> {
     fn note_opened_up(&mut self, level: &Level, directory: &DirectoryRef) {
         if level.target.as_ref().is_some_and(|t| t.opened_up) {
             self.mark_dirty(directory);
-        }
-    }
-
-    pub(crate) fn mark_dirty(&mut self, directory: &DirectoryRef) {
-        if self.outcome.dirty.last() != Some(directory) {
-            self.outcome.dirty.push(directory.clone());
         }
     }
 

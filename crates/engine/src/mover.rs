@@ -1,9 +1,9 @@
 //! A mover: it leases tasks, runs them, and reports outcomes.
 use dmover_model::{
-    Carried, EntryError, ErrorClass, Identity, NewNode, Operation, Outcome, PathBytes, Side, Task,
-    TaskKind, TreePath, Work,
+    Carried, DirectoryRef, EntryError, EntryKind, ErrorClass, Identity, LinkName, Metadata,
+    NewNode, Operation, Outcome, PathBytes, Side, Task, TaskKind, TreePath, Work,
 };
-use dmover_observe::{Activity, Slot, station};
+use dmover_observe::{Activity, Counter, Slot, station};
 use dmover_sys::Errno;
 use dmover_sys::directory::DirectoryReader;
 use std::cell::{Cell, RefCell};
@@ -16,12 +16,18 @@ use crate::level::Level;
 use crate::mover_report::{MoverReport, ReportItem};
 use crate::queue::{Lease, Queue};
 use crate::waiting_files::WaitingFiles;
-use dmover_local::error::entry_error;
+use dmover_local::error::{denied, entry_error};
 use dmover_local::session::Session;
 use dmover_tree::Permit;
 
+mod strategy;
+
+pub(crate) use strategy::Strategy;
+
 /// The most reports in one message to a remote coordinator.
 const TOLD_MAX: usize = 512;
+/// How many linked names are reported at once.
+const LINKS_MAX: usize = 256;
 /// How often a remote coordinator receives the progress of a running task.
 pub(crate) const TELL_EVERY: Duration = Duration::from_secs(2);
 
@@ -76,8 +82,8 @@ pub(crate) struct Mover<'a> {
     pub is_doubtful: bool,
     /// The last directory that was reported as written to.
     pub touched: Option<Identity>,
-    /// An entry that is normally compared is now copied.
-    pub is_copying: bool,
+    /// What it does with entries.
+    pub strategy: &'static dyn Strategy,
     /// Files with delayed renames.
     pub waiting: WaitingFiles,
     /// Files of the present batch may be delayed.
@@ -95,6 +101,7 @@ pub(crate) struct Thread<'a> {
     pub slot: &'a Slot,
     pub readers: &'a mut Vec<DirectoryReader>,
     pub cleaned: &'a mut Option<Identity>,
+    pub strategy: &'static dyn Strategy,
 }
 
 impl<'a> Mover<'a> {
@@ -103,7 +110,7 @@ impl<'a> Mover<'a> {
         engine: &'a Engine,
         (queue, lease): (&'a dyn Queue, &'a Lease),
         session: Session<'a>,
-        Thread { slot, readers, cleaned }: Thread<'a>,
+        Thread { slot, readers, cleaned, strategy }: Thread<'a>,
     ) -> Self {
         Self {
             engine,
@@ -125,7 +132,7 @@ impl<'a> Mover<'a> {
             names_here: 0,
             is_doubtful: false,
             touched: None,
-            is_copying: false,
+            strategy,
             waiting: WaitingFiles::default(),
             puts_off: false,
             unflushed: None,
@@ -161,6 +168,55 @@ impl Mover<'_> {
         if MoverReport::waiting() >= TOLD_MAX || is_old() {
             self.told.set(Instant::now());
             self.queue.report(self.lease, Outcome::default());
+        }
+    }
+
+    pub(crate) fn mark_dirty(&mut self, directory: &DirectoryRef) {
+        if self.outcome.dirty.last() != Some(directory) {
+            self.outcome.dirty.push(directory.clone());
+        }
+    }
+
+    pub(crate) fn count_found(&self, metadata: &Metadata) {
+        self.engine.count(Counter::EntriesFound);
+        if metadata.kind == EntryKind::File {
+            self.engine.add(Counter::BytesFound, metadata.size);
+        }
+    }
+
+    /// Reports a name of an inode with several names.
+    ///
+    /// The ledger stores them. A mover may read hundreds of thousands of names in one task.
+    pub(crate) fn record_link(&mut self, name: LinkName) {
+        self.outcome.links.push(name);
+        if self.outcome.links.len() >= LINKS_MAX {
+            self.flush();
+        }
+    }
+
+    /// Checks that this mover still has the lease of the task, before a step that cannot be undone.
+    pub(crate) fn check_lease(&self, level: &Level, name: &[u8]) -> Result<(), EntryError> {
+        if let Some(target) = &level.target {
+            return self.session.check_commit(target, name);
+        }
+        let path = if name.is_empty() { level.own_target_path() } else { level.target_path(name) };
+        let at = (Side::Destination, Operation::Attempt);
+        self.permit().may_commit().map_err(|why| denied(why, at, path))
+    }
+
+    /// Records the entry that this thread works on, for the display of the oldest entry.
+    pub(crate) fn note_entry(&self, level: &Level, name: &[u8], begun: Instant) {
+        let root = &level.root.source.display().0;
+        // A root that is a single entry is its own path.
+        let below: [&[u8]; 2] = [level.path.as_bytes(), name];
+        let [directory, name] = if level.root.is_directory { below } else { Default::default() };
+        self.slot.begin(begun, [root, directory, name]);
+    }
+
+    /// Reports differences that were not repaired, when no further attempt follows.
+    pub(crate) fn tell_unrepaired(&mut self) {
+        if let Some(Unrepaired { path, kind, finding }) = self.unrepaired.take() {
+            self.engine.tell_finding(path, kind, finding, Some(false));
         }
     }
 

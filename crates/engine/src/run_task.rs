@@ -8,6 +8,7 @@ use crate::context::Engine;
 use crate::mover::{Mover, Thread};
 use crate::permit::MoverPermit;
 use crate::queue::{Class, Queue};
+use crate::verbs::strategy_of;
 use dmover_local::content::Tools;
 use dmover_local::session::{Session, Temporaries};
 
@@ -83,7 +84,12 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
             let permit = MoverPermit { control, limits, lease: &lease };
             let temporaries = Temporaries::new(&engine.temporaries, lease.number);
             let session = Session::new(engine.local(), &permit, &mut tools, temporaries);
-            let thread = Thread { slot: &slot, readers: &mut readers, cleaned: &mut cleaned };
+            let thread = Thread {
+                slot: &slot,
+                readers: &mut readers,
+                cleaned: &mut cleaned,
+                strategy: strategy_of(engine.spec.verb),
+            };
             let mut mover = Mover::new(engine, (queue, &lease), session, thread);
             let class = Class::of(&lease.task) as usize;
             station::begin(class);

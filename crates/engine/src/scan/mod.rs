@@ -133,12 +133,12 @@ impl Mover<'_> {
         }
         let level = match self.open_root(at.root) {
             Err(error) if self.engine.is_no_directory(&error) => {
-                self.tell_no_directory(error.path);
+                self.engine.tell_no_directory(error.path);
                 return Ok(());
             }
             opened => opened?,
         };
-        self.tell_directory(&level);
+        self.strategy.directory(self, &level);
         let node = self.own_node();
         let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
         self.read_directory(&mut frames);
@@ -294,7 +294,7 @@ impl Mover<'_> {
                         self.mark_dirty(&frames[depth - 1].level.reference());
                     }
                     let other_mount = level.source.metadata.identity.mount != level.root.mount;
-                    self.tell_directory(&level);
+                    self.strategy.directory(self, &level);
                     let node = self.own_node();
                     frames.push(Frame { level, directories: VecDeque::new(), node });
                     if !(other_mount && self.engine.spec.selection.one_file_system) {
@@ -319,7 +319,7 @@ impl Mover<'_> {
             }
         }
         if self.engine.is_no_directory(&error) {
-            return self.tell_no_directory(level.target_path(name.as_bytes()));
+            return self.engine.tell_no_directory(level.target_path(name.as_bytes()));
         }
         let denied = error.class == ErrorClass::Denied && at_source;
         self.engine.error(error);
@@ -527,8 +527,7 @@ impl Mover<'_> {
     /// Plans and applies names of one directory; subdirectories are kept for later.
     fn take_names(&mut self, frames: &mut [Frame], names: Vec<Seen>) {
         let Some(frame) = frames.last() else { return };
-        let at_sight = self.engine.takes_files_at_sight(&frame.level);
-        let compared = self.engine.compares_at_sight(&frame.level);
+        let at_sight = self.strategy.opens_at_sight(self.engine, &frame.level);
         let mut batch = Vec::with_capacity(if at_sight { 0 } else { names.len().min(BATCH) });
         let mut names = VecDeque::from(names);
         let (mut taken, mut since) = (0, Instant::now());
@@ -548,13 +547,8 @@ impl Mover<'_> {
                 }
             }
             let Some(frame) = frames.last_mut() else { return };
-            if (at_sight || compared) && hint == TypeHint::File {
-                let left = if at_sight {
-                    self.take_at_sight(&frame.level, name)
-                } else {
-                    self.compare_at_sight(&frame.level, name)
-                };
-                match left {
+            if at_sight && hint == TypeHint::File {
+                match self.strategy.file_at_sight(self, &frame.level, name) {
                     None => continue,
                     Some(back) => name = back,
                 }
@@ -583,13 +577,8 @@ impl Mover<'_> {
         self.flush();
     }
 
-    fn tell_directory(&mut self, level: &Level) {
-        if self.engine.looks_for_unknown(level) {
-            return self.tell_unless_known(&level.path, &level.source.metadata);
-        }
-        if self.engine.spec.verb == Verb::Verify {
-            return self.verify_directory(level);
-        }
+    /// Shows a directory to who wants to see entries.
+    pub(crate) fn show_directory(&self, level: &Level) {
         if !self.engine.monitor.wants_items() {
             return;
         }

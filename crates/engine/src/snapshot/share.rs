@@ -3,25 +3,24 @@
 //! A file of the base is taken if nothing distinguishes it from its source: the checks of a `sync` pass on the
 //! destination are made on the base. Files that changed at the source after the base was begun are checked more
 //! closely.
-use dmover_journal::{SnapshotRecord, SourceObject, ticked};
+use dmover_journal::{SnapshotRecord, ticked};
 use dmover_model::{
-    ByteRange, EntryError, EntryKind, EntryRecord, Fatal, Identity, Metadata, Operation, Share,
-    Side, SnapshotPolicy,
+    ByteRange, EntryError, EntryKind, Fatal, Identity, Operation, Share, Side, SnapshotPolicy,
 };
-use dmover_observe::{Activity, Counter, lock, station};
-use dmover_plan::decide::{Decision, decide};
+use dmover_observe::{Activity, Counter, station};
+use dmover_plan::decide::Decision;
 use dmover_sys::copy::Offer;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, copy, directory, path, stat};
 use std::sync::Mutex;
 
 use super::{OWN, UNFINISHED, file_of};
-use crate::context::Engine;
 use crate::finding::changed;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::planned::{Based, Moved, Planned};
 use crate::sharing::{Base, Sharing};
+use crate::snapshot_base::source_object;
 use dmover_local::error::entry_error;
 use dmover_local::session::WriteError;
 
@@ -58,81 +57,7 @@ impl Sharing {
     }
 }
 
-impl Engine {
-    /// Whether an inode of the base may be taken for this source inode. One with several names belongs to the source
-    /// inode that it was copied from; otherwise two source files could become one.
-    fn may_take(&self, level: &Level, record: &EntryRecord, inode: u64) -> bool {
-        let base = self.sharing.as_ref().and_then(|sharing| sharing.base.as_ref());
-        let Some(known) = base.and_then(|base| base.record.as_ref()) else { return true };
-        let linked = lock(known).linked(inode);
-        match linked {
-            Ok(None) => true,
-            Ok(Some(source)) => {
-                source_object(level, record.name.as_bytes()).is_ok_and(|now| now == source)
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot read the snapshot record; a file is copied instead of shared");
-                false
-            }
-        }
-    }
-}
-
-impl Engine {
-    /// Whether a file of the new snapshot has further names, from an interrupted run, that belong to another source
-    /// inode now.
-    pub(crate) fn is_linked_to_others(
-        &self,
-        level: &Level,
-        record: &EntryRecord,
-        existing: &Metadata,
-    ) -> bool {
-        let several = existing.kind == EntryKind::File && existing.links > 1;
-        self.sharing.as_ref().filter(|_| several).is_some_and(|sharing| {
-            let source = || source_object(level, record.name.as_bytes());
-            sharing.is_of_another(existing.identity.inode, source)
-        })
-    }
-}
-
-/// A source entry by inode and creation time.
-fn source_object(level: &Level, name: &[u8]) -> Result<SourceObject, Errno> {
-    let (found, born) = stat::stat_born_at(&level.source.fd, name)?;
-    let (seconds, nanoseconds) = born.unwrap_or_default();
-    let born_ns = seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds.into());
-    Ok((found.inode, born_ns))
-}
-
 impl Mover<'_> {
-    /// The entry of the base for a file that does not exist at the destination.
-    pub(crate) fn based(&self, level: &Level, record: &EntryRecord) -> Option<Based> {
-        let engine = self.engine;
-        let base = level.base.as_ref().filter(|_| record.metadata.kind == EntryKind::File)?;
-        station::at(Activity::TargetNames);
-        let found = stat::stat_at(&base.fd, record.destination_name().as_bytes(), false).ok()?;
-        let metadata = engine.end.mounts.metadata(&found);
-        if metadata.kind != EntryKind::File {
-            return None;
-        }
-        let since = engine.sharing.as_ref()?.base.as_ref()?.begun;
-        let known = Metadata { ctime: since.min(metadata.ctime), ..metadata.clone() };
-        let view = self.existing_view(level, base, record, (&known, None));
-        let mut decision = decide(record, Some(view), &engine.spec.policy);
-        let links = engine.sharing.as_ref().is_some_and(|sharing| sharing.share == Share::Link);
-        // Another name of it cannot have an owner or mode of its own.
-        if decision != Decision::Replace
-            && links
-            && (self.is_unlike(&record.metadata, &metadata)
-                || !engine.may_take(level, record, metadata.identity.inode))
-        {
-            decision = Decision::Replace;
-        }
-        if decision == Decision::Inspect && !links {
-            decision = self.before_a_clone(level, base, (record, &metadata));
-        }
-        Some(Based { metadata, decision })
-    }
-
     /// Takes a file from the base. `None`: it must be copied.
     pub(crate) fn take_from_base(
         &mut self,

@@ -3,24 +3,23 @@
 //! A comparison runs as a copy that writes nothing: the same scan, the same checks of both sides. Differences are
 //! reported, and copied again if requested (`repair`).
 use dmover_model::{
-    Action, Against, Attribute, ByteRange, CompareTask, Difference, DifferenceDetail,
-    DifferenceKind, DifferenceSet, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef,
-    Identity, Item, JudgeTask, LinkGroup, Metadata, Name, NewNode, NewTask, Operation, Parent,
-    PathBytes, RecordsTask, Side, TaskKind, Timestamp, VerifyLevel, VerifyPolicy,
+    Against, ByteRange, CompareTask, DifferenceDetail, DifferenceKind, DifferenceSet, EntryError,
+    EntryKind, EntryRecord, ErrorClass, FileRef, Identity, JudgeTask, LinkGroup, Metadata, Name,
+    NewNode, NewTask, Operation, Parent, PathBytes, RecordsTask, Side, TaskKind, Timestamp,
+    VerifyLevel, VerifyPolicy,
 };
-use dmover_observe::{Activity, Counter, station};
+use dmover_observe::Counter;
 use dmover_plan::verify::{Differing, Scope, Sight, differences, is_sampled, merged};
 use dmover_plan::{chunk, retry};
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, BorrowedFd, directory, path, stat};
+use dmover_sys::{AsFd, directory, stat};
 
 use crate::context::Engine;
-use crate::finding::{Finding, Pair, Unrepaired, changed};
+use crate::finding::{Finding, Unrepaired, changed};
 use crate::level::{Level, file_ref};
-use crate::manifest_attributes::{Whose, flags_differ, plain_xattrs};
 use crate::mover::Mover;
 use crate::planned::{Moved, Planned};
-use dmover_local::error::{at_destination, entry_error};
+use dmover_local::error::entry_error;
 use dmover_local::session::WriteError;
 use dmover_local::source::Content;
 
@@ -72,16 +71,6 @@ impl Engine {
         Some(merged(ranges.into_iter().flatten().chain(unflushed).collect()))
     }
 
-    /// Whether an entry did not change since the time in the policy.
-    pub(crate) fn is_untouched(&self, found: &Metadata) -> bool {
-        let since = self.verify_policy().since;
-        let untouched = since.is_some_and(|since| found.ctime < since);
-        if untouched {
-            self.count(Counter::EntriesUntouched);
-        }
-        untouched
-    }
-
     /// Which differences count in a comparison with `found`.
     fn scope(&self, level: &Level, found: &Metadata) -> Scope<'_> {
         let step = level.target.as_ref().map_or(1, |target| target.facts.shown_step_ns(found));
@@ -98,54 +87,6 @@ impl Engine {
     fn wanted_sight<'a>(&self, metadata: &Metadata, symlink: Option<&'a [u8]>) -> Sight<'a> {
         let owner = (self.ids.user(metadata.uid), self.ids.group(metadata.gid));
         Sight { owner, ..Sight::of(metadata, symlink) }
-    }
-
-    /// Reports and counts the result for an entry.
-    pub(crate) fn tell_finding(
-        &self,
-        path: PathBytes,
-        kind: EntryKind,
-        finding: Finding,
-        repaired: Option<bool>,
-    ) {
-        self.count(Counter::EntriesCompared);
-        self.progress();
-        let Finding { kinds, unsettable, ranges, detail, .. } = finding;
-        if repaired.is_none() {
-            self.note_unsettable(unsettable, &path);
-        }
-        if kinds.is_empty() {
-            return self.tell_equal(path, kind);
-        }
-        self.count(Counter::EntriesDiffering);
-        if repaired == Some(true) {
-            self.count(Counter::EntriesRepaired);
-        } else if kinds.is_of_content() {
-            self.count(Counter::EntriesCorrupt);
-        }
-        let difference = Difference { path, kind, kinds, ranges, detail, repaired };
-        if let Some(failures) = &self.failures {
-            // Of a copy that reads back: only some of them are printed.
-            failures.note(&difference.as_error());
-        }
-        self.show(Event::Difference(difference));
-    }
-}
-
-impl Engine {
-    /// Names an entry without a difference to a monitor that wants entries.
-    fn tell_equal(&self, path: PathBytes, kind: EntryKind) {
-        if self.monitor.wants_items() {
-            self.show(Event::Item(Item {
-                path: path.clone(),
-                target: path,
-                action: Action::Skipped,
-                kind,
-                bytes: 0,
-                elapsed_us: 0,
-                itemized: String::new(),
-            }));
-        }
     }
 }
 
@@ -275,13 +216,6 @@ impl Mover<'_> {
         true
     }
 
-    /// Reports differences that were not repaired, when no further attempt follows.
-    pub(crate) fn tell_unrepaired(&mut self) {
-        if let Some(Unrepaired { path, kind, finding }) = self.unrepaired.take() {
-            self.engine.tell_finding(path, kind, finding, Some(false));
-        }
-    }
-
     /// Compares a directory itself.
     pub(crate) fn verify_directory(&mut self, level: &Level) {
         let engine = self.engine;
@@ -325,13 +259,6 @@ impl Mover<'_> {
         let now = level.target.as_ref().and_then(|target| stat::stat_fd(&target.fd).ok())?;
         let left = engine.directory_differences(level, &engine.end.mounts.metadata(&now));
         left.map(|left| left.kinds).map_err(|error| engine.error(error)).ok()
-    }
-
-    /// Reports that an entry of another type exists where a directory is expected.
-    pub(crate) fn tell_no_directory(&self, path: PathBytes) {
-        let finding = Finding::of(DifferenceKind::Type);
-        let repaired = self.engine.repairs().then_some(false);
-        self.engine.tell_finding(path, EntryKind::Directory, finding, repaired);
     }
 
     /// Compares names of linked inodes: names of one source inode must be names of one destination inode.
@@ -506,9 +433,6 @@ impl Mover<'_> {
     }
 }
 
-/// The paths of both sides of an entry for messages.
-type Shown<'a> = (&'a dyn Fn() -> PathBytes, &'a dyn Fn() -> PathBytes);
-
 impl Engine {
     /// Whether attributes and content are compared that statx does not show.
     fn compares_closely(&self) -> bool {
@@ -530,78 +454,6 @@ impl Engine {
         let (one, other) = (|| level.own_source_path(), || level.own_target_path());
         let of = (level, EntryKind::Directory, Held::Open);
         Ok(kinds.and(self.attribute_differences(of, sides, (&one, &other))?))
-    }
-
-    /// Differences in attributes that statx does not show.
-    pub(crate) fn attribute_differences(
-        &self,
-        (level, kind, held): (&Level, EntryKind, Held),
-        (source, destination): (BorrowedFd<'_>, BorrowedFd<'_>),
-        (source_shown, shown): Shown<'_>,
-    ) -> Result<Differing, EntryError> {
-        let expected = self.attributes().read(source, held, source_shown)?;
-        let found = self.attributes().read(destination, held, shown).map_err(at_destination)?;
-        let keeps = |attribute| self.spec.policy.preserve.has(attribute);
-        let (mut kinds, mut unsettable) = (DifferenceSet::NONE, DifferenceSet::NONE);
-        let mut note =
-            |kind, counts| if counts { &mut kinds } else { &mut unsettable }.insert(kind);
-        let (wanted, there) = (plain_xattrs(&expected), plain_xattrs(&found));
-        if keeps(Attribute::Xattr) && wanted != there {
-            let is_there = |name: &[u8]| there.iter().any(|(other, _)| other == name);
-            let mut settable = wanted;
-            settable.retain(|(name, _)| self.xattr_counts(name, is_there(name)));
-            note(DifferenceKind::Xattr, settable != there);
-        }
-        if keeps(Attribute::Acl)
-            && self.acls(&expected, Whose::Source) != self.acls(&found, Whose::Destination)
-        {
-            note(DifferenceKind::Acl, true);
-        }
-        if keeps(Attribute::Flags) && flags_differ(expected.flags, found.flags) {
-            let settable = self.settable_flags(expected.flags, found.flags);
-            note(DifferenceKind::Flags, flags_differ(settable, found.flags));
-        }
-        if keeps(Attribute::Project) && held == Held::Open && expected.project != found.project {
-            let wanted = self.expected_project(level, kind, expected.project)?;
-            if wanted.is_some_and(|wanted| wanted != found.project) {
-                note(DifferenceKind::Project, true);
-            }
-        }
-        Ok(Differing { kinds, unsettable })
-    }
-
-    fn pair_attributes(
-        &self,
-        level: &Level,
-        record: &EntryRecord,
-        pair: &Pair,
-    ) -> Result<Differing, EntryError> {
-        let sides = (pair.source.fd.as_fd(), pair.destination.fd.as_fd());
-        let source_shown = || level.source_path(record.name.as_bytes());
-        let shown = || level.target_path(record.destination_name().as_bytes());
-        let of = (level, EntryKind::File, Held::Open);
-        self.attribute_differences(of, sides, (&source_shown, &shown))
-    }
-
-    /// Differences in attributes that statx does not show, for entries without content.
-    fn pinned_differences(
-        &self,
-        level: &Level,
-        record: &EntryRecord,
-    ) -> Result<Differing, EntryError> {
-        station::at(Activity::SourceNames);
-        let last = record.destination_name().as_bytes();
-        let source_shown = || level.source_path(record.name.as_bytes());
-        let shown = || level.target_path(last);
-        let fail = |side, path, e| entry_error(side, Operation::Open, path, e);
-        let Some(target) = &level.target else { return Ok(Differing::default()) };
-        let source = path::pin_at(&level.source.fd, record.name.as_bytes())
-            .map_err(|e| fail(Side::Source, source_shown(), e))?;
-        let destination =
-            path::pin_at(&target.fd, last).map_err(|e| fail(Side::Destination, shown(), e))?;
-        let sides = (source.as_fd(), destination.as_fd());
-        let of = (level, record.metadata.kind, Held::Pinned);
-        self.attribute_differences(of, sides, (&source_shown, &shown))
     }
 }
 

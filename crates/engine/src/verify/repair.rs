@@ -4,13 +4,13 @@
 //! otherwise they are written into the file. Meanwhile its modification time marks it as incomplete, and equal ranges
 //! are not touched.
 use dmover_model::{
-    ByteRange, Content, DirectoryRef, EntryError, EntryKind, ErrorClass, LinkGroup, Metadata,
-    Operation, PathBytes, Side, Timestamp,
+    ByteRange, Content, EntryError, EntryKind, ErrorClass, LinkGroup, Metadata, Operation,
+    PathBytes, Side,
 };
 use dmover_plan::decide::Decision;
 use dmover_plan::verify::merged;
 use dmover_sys::copy::Offer;
-use dmover_sys::{AsFd, Errno, OwnedFd, cache, copy, file, path, set, stat};
+use dmover_sys::{AsFd, Errno, OwnedFd, cache, copy, file, path, stat};
 use std::sync::Arc;
 
 use crate::finding::{Finding, Pair, changed};
@@ -351,27 +351,12 @@ impl Mover<'_> {
         done.map_err(|error| engine.error(error)).is_ok()
     }
 
-    /// Restores the times of a directory in a tree that was compared with a manifest.
-    pub(crate) fn restore_times(&self, at: &DirectoryRef) -> Result<(), EntryError> {
-        let engine = self.engine;
-        let Some((atime, mtime)) = engine.kept_times(&at.path) else {
-            return Ok(());
-        };
-        let root = engine.root(at.root)?;
-        let shown = || root.written().join(&at.path);
-        let Some(target) = engine.open_target(&root, &at.path, at.destination)? else {
-            return Ok(());
-        };
-        let time = |time: Timestamp| Some((time.seconds, time.nanoseconds));
-        set::times(&target.fd, time(atime), time(mtime))
-            .map_err(|e| entry_error(Side::Destination, Operation::SetTimes, shown(), e))
-    }
-
     /// Copies all names of an inode as names of one; returns whether they are.
     pub(super) fn repair_links(&mut self, group: &LinkGroup) -> bool {
-        self.is_copying = true;
+        let compares = self.strategy;
+        self.strategy = compares.of_repairs();
         self.link_group(group);
-        self.is_copying = false;
+        self.strategy = compares;
         for file in std::iter::once(&group.first).chain(&group.rest) {
             self.mark_dirty(&file.directory);
         }

@@ -9,11 +9,13 @@ use dmover_plan::itemize;
 use dmover_sys::path;
 use std::time::Instant;
 
+mod deferred_rename;
+
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::planned::{Moved, Planned};
 use dmover_local::content::data_bytes;
-use dmover_local::error::{denied, is_locked_out};
+use dmover_local::error::is_locked_out;
 use dmover_local::session::WriteError;
 use dmover_local::source::Opened;
 
@@ -52,7 +54,7 @@ impl Mover<'_> {
         self.note_entry(level, planned.record.name.as_bytes(), started);
         self.unrepaired = None;
         for attempt in 1.. {
-            let result = self.attempt(level, &planned, opened.take());
+            let result = self.strategy.entry(self, level, &planned, opened.take());
             let WriteError { mut error, in_place } = match result {
                 Ok(mut moved) => {
                     match moved.later.take() {
@@ -83,28 +85,6 @@ impl Mover<'_> {
         false
     }
 
-    /// Records the entry that this thread works on, for the display of the oldest entry.
-    pub(crate) fn note_entry(&self, level: &Level, name: &[u8], begun: Instant) {
-        let root = &level.root.source.display().0;
-        // A root that is a single entry is its own path.
-        let below: [&[u8]; 2] = [level.path.as_bytes(), name];
-        let [directory, name] = if level.root.is_directory { below } else { Default::default() };
-        self.slot.begin(begun, [root, directory, name]);
-    }
-
-    fn attempt(
-        &mut self,
-        level: &Level,
-        planned: &Planned,
-        opened: Option<Opened>,
-    ) -> Result<Moved, WriteError> {
-        match self.engine.spec.verb {
-            Verb::Sum => Ok(self.sum_entry(level, &planned.record, opened)?),
-            Verb::Verify if !self.is_copying => self.verify_entry(level, planned, 1),
-            Verb::Copy | Verb::Sync | Verb::Verify => self.bring(level, planned, opened),
-        }
-    }
-
     /// Carries out the decision for an entry.
     pub(crate) fn bring(
         &mut self,
@@ -132,8 +112,8 @@ impl Mover<'_> {
                 return Ok(Moved { instead, ..self.would_move(level, planned) });
             }
             Decision::Compare => {
-                if let Some(moved) = self.compare_and_bring(level, planned)? {
-                    return Ok(moved);
+                if let Some(decision) = self.compare_with_source(level, planned)? {
+                    return self.bring_instead(level, planned, decision);
                 }
                 if self.engine.spec.verb != Verb::Sync {
                     // What is equal keeps its attributes, whatever they are.
@@ -163,6 +143,29 @@ impl Mover<'_> {
         result.map_err(|e| WriteError { error: self.explain(target, planned, e.error), ..e })
     }
 
+    /// Carries out another decision than the planned one.
+    fn bring_instead(
+        &mut self,
+        level: &Level,
+        planned: &Planned,
+        decision: Decision,
+    ) -> Result<Moved, WriteError> {
+        let planned = Planned { decision, ..planned.clone() };
+        let moved = self.bring(level, &planned, None)?;
+        Ok(Moved { instead: Some(decision), ..moved })
+    }
+
+    /// Sets the attributes of an entry with the right content.
+    fn inspect(&mut self, level: &Level, planned: &Planned) -> Result<Moved, WriteError> {
+        let needed = self.dress_if_unlike(level, planned)?;
+        if needed == Decision::Replace {
+            return self.bring_instead(level, planned, needed);
+        }
+        // What is left as it was counts for a manifest like anything that was skipped.
+        let kept = self.digest_of_skipped(level, &planned.record)?;
+        Ok(Moved { instead: Some(needed), ..kept })
+    }
+
     fn explain(
         &self,
         target: &TargetDirectory,
@@ -175,16 +178,6 @@ impl Mover<'_> {
             return self.session.taken(target, planned.record.destination_name().as_bytes());
         }
         error
-    }
-
-    /// Checks that this mover still has the lease of the task, before a step that cannot be undone.
-    pub(crate) fn check_lease(&self, level: &Level, name: &[u8]) -> Result<(), EntryError> {
-        if let Some(target) = &level.target {
-            return self.session.check_commit(target, name);
-        }
-        let path = if name.is_empty() { level.own_target_path() } else { level.target_path(name) };
-        let at = (Side::Destination, Operation::Attempt);
-        self.permit().may_commit().map_err(|why| denied(why, at, path))
     }
 
     /// Counts, times and reports the action on an entry.
