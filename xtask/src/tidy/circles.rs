@@ -1,5 +1,4 @@
-//! Circles of modules. The modules of a crate use each other downwards only; the edges that point upwards are in a list
-//! that only gets shorter.
+//! Circles of modules: the modules of a crate use each other in one direction only.
 //!
 //! A module is a file or directory right below `src`, with all that is in it. One module uses another by a path
 //! (`crate::other::…`, also in a `use` or by a name that the root of the crate imports), or by calling a method that the
@@ -10,9 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::rust::{RustSource, Use, Word};
 use super::{Finding, SourceFile};
-
-/// The list of edges that point upwards.
-const LIST: &str = "xtask/known-edges.txt";
 
 /// A module of a crate uses another one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,7 +22,7 @@ struct Edge {
 /// Edges, and where each one is first seen.
 type Edges = BTreeMap<Edge, Seen>;
 
-/// A name in a file, or a line of the list.
+/// A name in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seen {
     path: String,
@@ -34,92 +30,25 @@ struct Seen {
     name: String,
 }
 
-/// The list: the order of modules by crate, edges by paths and edges by method calls.
-#[derive(Debug, Default)]
-struct Known {
-    /// From the lowest module to the highest.
-    orders: BTreeMap<String, Vec<String>>,
-    paths: Edges,
-    calls: Edges,
-}
-
 /// All crates.
 pub fn check(files: &[SourceFile]) -> Vec<Finding> {
-    let (known, mut findings) = Known::read(files);
-    let of_edges = known.paths.keys().chain(known.calls.keys()).map(|edge| edge.of.clone());
-    let mut crates: BTreeSet<String> = of_edges.chain(known.orders.keys().cloned()).collect();
-    crates.extend(files.iter().filter_map(Place::of).map(|place| place.of.to_owned()));
-    for of in crates {
-        let (paths, calls) = (imports(files, &of), receivers(files, &of));
-        let upwards = match known.orders.get(&of) {
-            Some(order) => {
-                findings.extend(check_order(files, &of, order));
-                (upward(&paths, order), upward(&calls, order))
-            }
-            None => (in_circles(&paths, &calls, &known), in_circles(&calls, &paths, &known)),
-        };
-        findings.extend(compare(&of, &upwards.0, &known.paths));
-        findings.extend(compare(&of, &upwards.1, &known.calls));
-    }
-    findings
+    let places = files.iter().filter_map(Place::of);
+    let crates: BTreeSet<String> = places.map(|place| place.of.to_owned()).collect();
+    crates.iter().flat_map(|of| circles_of(files, of)).collect()
 }
 
-/// Edges that are not in the list, and lines of the list that have no edge.
-fn compare(of: &str, found: &Edges, known: &Edges) -> Vec<Finding> {
-    let new = found.iter().filter(|(edge, _)| !known.contains_key(edge)).map(|(edge, seen)| {
-        let Edge { of, from, to } = edge;
-        let name = &seen.name;
-        let what = format!(
-            "`{name}`: in {of}, {from} must not use {to}, which is above it or uses it in turn: \
-             move what both need to a lower module"
-        );
-        seen.finding(what)
-    });
-    let gone = known.iter().filter(|(edge, _)| edge.of == of && !found.contains_key(edge));
-    let gone = gone.map(|(_, seen)| {
-        seen.finding(format!("'{}' is no edge that points upwards: remove the line", seen.name))
-    });
-    new.chain(gone).collect()
-}
-
-/// Every module has a place in the order, and every place a module.
-fn check_order(files: &[SourceFile], of: &str, order: &[String]) -> Vec<Finding> {
-    let modules = modules(files, of);
-    let unplaced = modules.iter().filter(|module| !order.iter().any(|placed| placed == *module));
-    let unplaced = unplaced.map(|module| format!("module {module} has no place in the order"));
-    let absent = order.iter().filter(|module| !modules.contains(module.as_str()));
-    let absent = absent.map(|module| format!("the order has {module}, which is no module"));
-    let all = unplaced.chain(absent);
-    all.map(|what| Finding::of_tree(LIST, format!("{of}: {what}"))).collect()
-}
-
-/// The edges from a lower module to a higher one.
-fn upward(edges: &Edges, order: &[String]) -> Edges {
-    let place = |module: &str| order.iter().position(|placed| placed == module);
-    let is_upward =
-        |edge: &Edge| place(&edge.from).zip(place(&edge.to)).is_some_and(|(from, to)| from < to);
-    edges.iter().filter(|(edge, _)| is_upward(edge)).map(clone).collect()
-}
-
-/// The edges of a crate without an order that belong to a circle of edges of both kinds: those that are in the list and
-/// are needed there, and those of circles that stay without them.
-fn in_circles(edges: &Edges, others: &Edges, known: &Known) -> Edges {
-    let all: BTreeSet<&Edge> = edges.keys().chain(others.keys()).collect();
-    let is_known = |edge: &Edge| known.paths.contains_key(edge) || known.calls.contains_key(edge);
-    let unknown = all.iter().copied().filter(|edge| !is_known(edge)).collect();
-    let (all, left) = (components(&all), components(&unknown));
-    let is_inside = |circles: &[BTreeSet<&str>], edge: &Edge| {
+/// The edges of a crate that belong to a circle.
+fn circles_of(files: &[SourceFile], of: &str) -> Vec<Finding> {
+    let (paths, calls) = (imports(files, of), receivers(files, of));
+    let circles = components(&paths.keys().chain(calls.keys()).collect());
+    let is_inside = |edge: &Edge| {
         let has_both = |circle: &BTreeSet<&str>| {
             circle.contains(edge.from.as_str()) && circle.contains(edge.to.as_str())
         };
         circles.iter().any(has_both)
     };
-    let counts = |edge: &Edge| is_inside(if is_known(edge) { &all } else { &left }, edge);
-    edges.iter().filter(|(edge, _)| counts(edge)).map(clone).collect()
-}
-
-fn clone((edge, seen): (&Edge, &Seen)) -> (Edge, Seen) {
-    (edge.clone(), seen.clone())
+    let inside = paths.iter().chain(&calls).filter(|(edge, _)| is_inside(edge));
+    inside.map(|(edge, seen)| seen.finding(edge)).collect()
 }
 
 /// The circles: sets of two and more modules, each of which leads to all others of its set.
@@ -317,39 +246,13 @@ fn exported<'a>(
     exported
 }
 
-impl Known {
-    /// Reads the list. A line is `order CRATE MODULE…`, which a further one continues, `CRATE MODULE -> MODULE` (by a
-    /// path), `CRATE MODULE => MODULE` (by a method call), empty, or a comment that begins with `#`.
-    fn read(files: &[SourceFile]) -> (Self, Vec<Finding>) {
-        let (mut known, mut findings) = (Self::default(), Vec::new());
-        let Some(list) = files.iter().find(|file| file.path == LIST) else {
-            return (known, findings);
-        };
-        for (index, text) in list.text.lines().enumerate() {
-            let edge = |of: &str, from: &str, to: &str| Edge {
-                of: of.into(),
-                from: from.into(),
-                to: to.into(),
-            };
-            let seen = Seen { path: LIST.into(), line: index + 1, name: text.into() };
-            match text.split_whitespace().collect::<Vec<_>>()[..] {
-                [] => {}
-                [first, ..] if first.starts_with('#') => {}
-                ["order", of, ref modules @ ..] => {
-                    let order = known.orders.entry(of.into()).or_default();
-                    order.extend(modules.iter().map(|module| (*module).to_owned()));
-                }
-                [of, from, "->", to] => drop(known.paths.insert(edge(of, from, to), seen)),
-                [of, from, "=>", to] => drop(known.calls.insert(edge(of, from, to), seen)),
-                _ => findings.push(seen.finding(format!("'{text}' is no order and no edge"))),
-            }
-        }
-        (known, findings)
-    }
-}
-
 impl Seen {
-    fn finding(&self, what: String) -> Finding {
+    fn finding(&self, Edge { of, from, to }: &Edge) -> Finding {
+        let name = &self.name;
+        let what = format!(
+            "`{name}`: in {of}, {from} must not use {to}, which uses it in turn: move what both need \
+             to a lower module"
+        );
         Finding { path: self.path.clone(), line: self.line, what }
     }
 }
@@ -358,12 +261,11 @@ impl Seen {
 mod tests {
     use super::*;
 
-    /// The findings in a crate with these files, and with this list.
-    fn found(list: &str, files: &[(&str, &str)]) -> Vec<String> {
+    /// The findings in a crate with these files.
+    fn found(files: &[(&str, &str)]) -> Vec<String> {
         let source =
             |(path, text): &(&str, &str)| SourceFile::new(&format!("crates/c/src/{path}.rs"), text);
-        let mut all: Vec<SourceFile> = files.iter().map(source).collect();
-        all.push(SourceFile::new(LIST, list));
+        let all: Vec<SourceFile> = files.iter().map(source).collect();
         let findings = check(&all);
         findings.iter().map(|finding| format!("{}:{}", finding.path, finding.line)).collect()
     }
@@ -374,15 +276,11 @@ mod tests {
     #[test]
     fn a_circle_of_two_is_found() {
         let circle = [("a", "use crate::b::B;"), ("b", "fn f() { super::a::g() }")];
-        assert_eq!(found("", &circle), [A, B]);
-        assert_eq!(found("c a -> b", &circle), [""; 0], "without it there is no circle");
-        assert_eq!(found("order c a b\nc a -> b", &circle), [""; 0]);
-        assert_eq!(found("order c a b", &circle), [A]);
-        assert_eq!(found("order c a\norder c b", &circle), [A]);
-        assert_eq!(found("", &[("a", "use crate::b::B;"), ("b", "")]), [""; 0]);
+        assert_eq!(found(&circle), [A, B]);
+        assert_eq!(found(&[("a", "use crate::b::B;"), ("b", "")]), [""; 0]);
         let through_the_root =
             [("lib", "mod a; mod b; pub use b::B;"), ("a", "use crate::B;"), circle[1]];
-        assert_eq!(found("", &through_the_root), [A, B]);
+        assert_eq!(found(&through_the_root), [A, B]);
     }
 
     #[test]
@@ -390,8 +288,7 @@ mod tests {
         let text = |to: &str| format!("use crate::{{{to}}};");
         let (a, b, c) = (text("b::{self, X}"), text("c"), text("a::Y as Z"));
         let circle = [("a", a.as_str()), ("b", b.as_str()), ("c", c.as_str()), ("d", a.as_str())];
-        assert_eq!(found("", &circle).len(), 3);
-        assert_eq!(found("c c -> a", &circle), [""; 0]);
+        assert_eq!(found(&circle).len(), 3);
     }
 
     #[test]
@@ -401,18 +298,18 @@ mod tests {
             ("a/b", "use super::A; use crate::a::D; use super::super::d::E;"),
             ("d", ""),
         ];
-        assert_eq!(found("", &files), [""; 0]);
+        assert_eq!(found(&files), [""; 0]);
         let back = [files[0], files[1], ("d", "use crate::a::F;")];
-        assert_eq!(found("", &back), ["crates/c/src/a/b.rs:1", "crates/c/src/d.rs:1"]);
+        assert_eq!(found(&back), ["crates/c/src/a/b.rs:1", "crates/c/src/d.rs:1"]);
     }
 
     #[test]
     fn imports_of_tests_do_not_count() {
         let test = "#[cfg(test)]\nmod tests {\n use crate::b::B;\n fn f() { crate::b::g() }\n}";
         let b = ("b", "use crate::a::A;");
-        assert_eq!(found("", &[("a", test), b]), [""; 0]);
-        assert_eq!(found("", &[("a/tests", "use crate::b::B;"), b]), [""; 0]);
-        assert_eq!(found("", &[("a_tests", "use crate::b::B;"), b]), [""; 0]);
+        assert_eq!(found(&[("a", test), b]), [""; 0]);
+        assert_eq!(found(&[("a/tests", "use crate::b::B;"), b]), [""; 0]);
+        assert_eq!(found(&[("a_tests", "use crate::b::B;"), b]), [""; 0]);
     }
 
     #[test]
@@ -425,8 +322,7 @@ mod tests {
             "impl JobFile { fn b() {} } fn f() { JobFile::a(x) }",
             "impl JobFile { fn b() {} } impl T for JobFile { fn t() { g!(self.a()) } }",
         ] {
-            assert_eq!(found("", &[("a", a), ("b", b)]), [A, B], "{b}");
-            assert_eq!(found("c a => b", &[("a", a), ("b", b)]), [""; 0], "{b}");
+            assert_eq!(found(&[("a", a), ("b", b)]), [A, B], "{b}");
         }
         let a = format!("struct JobFile; {a}");
         let a = a.as_str();
@@ -435,30 +331,9 @@ mod tests {
             "impl JobFile { fn b() {} } fn f(other: Other) { other.a() }",
             "struct JobFile; impl JobFile { fn b(&self) { self.a() } fn a(&self) {} }",
         ] {
-            assert_eq!(found("", &[("a", a), ("b", b)]), [""; 0], "{b}");
+            assert_eq!(found(&[("a", a), ("b", b)]), [""; 0], "{b}");
         }
         let mixed = ("b", "use crate::a::A; impl JobFile { fn b() {} }");
-        assert_eq!(found("", &[("a", a), mixed]), [B, A], "a path and a call are a circle");
-    }
-
-    #[test]
-    fn an_edge_that_is_gone_leaves_the_list() {
-        let line = |line: usize| format!("{LIST}:{line}");
-        let files = [("a", "use crate::b::B;"), ("b", "")];
-        assert_eq!(found("# gone\nc b -> a", &files), [line(2)]);
-        assert_eq!(found("order c a b\nc a -> b", &files), [""; 0]);
-        assert_eq!(found("order c a b\nc a -> b\nc a => b", &files), [line(3)]);
-        assert_eq!(found("order c b a\nc a -> b", &files), [line(2)], "it points down");
-        assert_eq!(found("c a -> b", &files), [line(1)], "it is in no circle");
-        assert_eq!(found("d a -> b", &files), [line(1)], "there is no such crate");
-    }
-
-    #[test]
-    fn every_module_has_its_place_in_the_order() {
-        let files = [("a", ""), ("b/x", "")];
-        assert_eq!(found("order c a b", &files), [""; 0]);
-        assert_eq!(found("order c a", &files).len(), 1);
-        assert_eq!(found("order c a b d", &files).len(), 1);
-        assert_eq!(found("order c a b\nc a <- b", &files), [format!("{LIST}:2")]);
+        assert_eq!(found(&[("a", a), mixed]), [B, A], "a path and a call are a circle");
     }
 }
