@@ -17,8 +17,8 @@ use crate::context::Engine;
 use crate::extra::SeenNames;
 use crate::level::{Level, SourceDirectory};
 use crate::mover::Mover;
-use crate::root::Root;
 use dmover_local::error::entry_error;
+use dmover_local::root::Root;
 
 /// How many names are reported or recorded at once.
 const NAMES_MAX: usize = 4096;

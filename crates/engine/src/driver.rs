@@ -20,7 +20,6 @@ use crate::bounds::Bounds;
 use crate::context::Engine;
 use crate::control::{Control, StopReason};
 use crate::delete_guard::Guard;
-use crate::destination_lock::DestinationLock;
 use crate::engine_builder::{Parts, RunFacts, memory_bytes};
 use crate::extra::refuse_missing_destination;
 use crate::fleet::{Fleets, JobOffer, RootsKind};
@@ -33,10 +32,13 @@ use crate::precount;
 use crate::queue::{Dispatch, Reported};
 use crate::recorder::Recorder;
 use crate::report::{JobReport, JobState};
-use crate::root::{OverlappingRoots, Resolved, Resolver};
+use crate::same_copy::writing;
 use crate::trust::Trust;
+use dmover_local::allowed_trees::AllowedTrees;
+use dmover_local::destination_lock::DestinationLock;
 use dmover_local::layout::{DefaultLayout, LayoutHook};
 use dmover_local::mounts::MountTable;
+use dmover_local::root::{OverlappingRoots, Resolved, Resolver};
 
 mod abandoned;
 mod control_files;
@@ -151,6 +153,27 @@ impl Job {
     }
 }
 
+/// The roots of a job. Those of a batch list are resolved when their line is read.
+fn resolve(
+    job: &Job,
+    mounts: &MountTable,
+    remembered: Option<Placement>,
+) -> Result<Resolved, Fatal> {
+    if matches!(job.list, JobList::Pairs(_)) {
+        let (roots, sources, targets) = Default::default();
+        let (placement, meetings) = (Placement::As, OverlappingRoots::default());
+        return Ok(Resolved { roots, placement, meetings, sources, targets });
+    }
+    RootsKind::of(job).resolve(&Resolver {
+        spec: &job.spec,
+        mounts,
+        remembered,
+        privileged: dmover_sys::process::is_privileged(),
+        base: Path::new(""),
+        bounds: &AllowedTrees::default(),
+    })
+}
+
 /// Runs a job until it ends or is stopped.
 ///
 /// # Errors
@@ -169,21 +192,11 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let last_run = job.state.as_ref().and_then(|state| state.status(&id.0));
     let mut record = Recording::open(&job.spec, locked, &id)?;
     let mounts = record.as_ref().map_or_else(|| Ok(MountTable::default()), Recording::mounts)?;
-    let privileged = dmover_sys::process::is_privileged();
-    let base = Path::new("");
-    let bounds = &Bounds::default();
-    let resolver =
-        Resolver { spec: &job.spec, mounts: &mounts, remembered, privileged, base, bounds };
-    let resolved = match (&job.list, RootsKind::of(job)) {
-        (JobList::Pairs(_), _) => {
-            let (roots, placement, meetings) =
-                (Vec::new(), Placement::As, OverlappingRoots::default());
-            Resolved { roots, placement, meetings, sources: Vec::new(), targets: Vec::new() }
-        }
-        (_, kind) => kind.resolve(&resolver)?,
-    };
+    let resolved = resolve(job, &mounts, remembered)?;
     let placement = resolved.placement;
-    job.destination.take((&job.spec, &job.list), &resolved, &*job.monitor)?;
+    if let Some(writing) = writing((&job.spec, &job.list), &resolved) {
+        job.destination.take(&writing, &resolved, &*job.monitor)?;
+    }
     if let (Some(state), Some(lock)) = (locked, &lock) {
         let on_storage: Vec<_> = resolved.targets.iter().filter_map(|at| on_storage(at)).collect();
         state.claim(lock, job.spec.verb, (&resolved.targets, &on_storage))?;

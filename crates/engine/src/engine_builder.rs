@@ -18,24 +18,24 @@ use crate::context::RootTable;
 use crate::control::Control;
 use crate::coordinator_client::CoordinatorClient;
 use crate::delete_guard::Guard;
-use crate::destination_lock::DestinationLock;
 use crate::following::Following;
 use crate::hash_guesses::Guesses;
 use crate::limits::RateLimits;
 use crate::pace::Allowance;
 use crate::recheck::Doubtful;
 use crate::recorder::Recorder;
-use crate::root::{OverlappingRoots, Root};
 use crate::settable::unprivileged;
 use crate::sharing::Sharing;
 use crate::trust::Trust;
 use crate::written_parts::WrittenParts;
 use dmover_local::capability::CapabilityCache;
+use dmover_local::destination_lock::DestinationLock;
 use dmover_local::end::LocalEnd;
 use dmover_local::flush::Flusher;
 use dmover_local::layout::LayoutHook;
 use dmover_local::mounts::MountTable;
 use dmover_local::privilege::Privilege;
+use dmover_local::root::{OverlappingRoots, Root};
 use dmover_local::unflushed::Unflushed;
 
 /// Facts about a run that all its movers must agree on, on any host.

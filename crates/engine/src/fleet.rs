@@ -17,7 +17,6 @@ use crate::context::Engine;
 use crate::control::Control;
 use crate::coordinator_client::{CoordinatorClient, CoordinatorNumbers};
 use crate::delete_guard::Guard;
-use crate::destination_lock::DestinationLock;
 use crate::engine_builder::{Parts, RunFacts};
 use crate::job_identity::on_storage;
 use crate::mover_pool::MoverPool;
@@ -25,11 +24,12 @@ use crate::pace::Allowance;
 use crate::queue::{Dispatch, Gate, Queue};
 use crate::recheck::Doubtful;
 use crate::recorder::Recorder;
-use crate::root::{Resolved, Resolver, Root};
 use crate::root_marks::{AGAIN, check_side, insist_on};
 use crate::submounts::{Below, LOOK_EVERY};
+use dmover_local::destination_lock::DestinationLock;
 use dmover_local::layout::DefaultLayout;
 use dmover_local::mounts::{MountTable, names_of};
+use dmover_local::root::{Resolved, Resolver, Root};
 use dmover_local::trash::Trash;
 
 /// The coordinator's interface to remote movers.
@@ -272,7 +272,7 @@ impl Joining {
             remembered: Some(offer.placement),
             privileged: dmover_sys::process::is_privileged(),
             base: &base,
-            bounds: &place.bounds,
+            bounds: &place.bounds.trees,
         };
         place.bounds.check_spec(&spec)?;
         let resolved = insist_on(|| {
@@ -290,7 +290,7 @@ impl Joining {
         let named = delete.and_then(|delete| delete.trash.as_ref());
         let trash = match (named, target, &offer.trash) {
             (Some(named), Some(target), Some(run)) => {
-                place.bounds.check_place(&base.join(named.to_path()))?;
+                place.bounds.trees.check_place(&base.join(named.to_path()))?;
                 Some(Trash::open(&base.join(named.to_path()), target, run.clone())?)
             }
             _ => None,

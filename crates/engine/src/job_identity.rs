@@ -8,8 +8,8 @@ use std::path::Path;
 
 use crate::job_list::JobList;
 use crate::periodic_flush::may_lose;
-use crate::root::canonical_paths;
 use dmover_local::overlaps::place;
+use dmover_local::root::canonical_paths;
 
 /// File system types whose identity changes with each container or boot, whatever their content.
 const PASSING: [&str; 2] = ["overlay", "ecryptfs"];

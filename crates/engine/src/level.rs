@@ -8,10 +8,10 @@ use dmover_sys::{Errno, OwnedFd, path, stat};
 use std::sync::Arc;
 
 use crate::context::Engine;
-use crate::root::Root;
 use dmover_local::directory::{Place, clocks, handed_down};
 pub(crate) use dmover_local::directory::{SourceDirectory, TargetDirectory};
 use dmover_local::error::entry_error;
+use dmover_local::root::Root;
 use dmover_local::root_side::RootNames;
 
 /// A directory on both sides.

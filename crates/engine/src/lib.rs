@@ -18,7 +18,6 @@ mod context;
 mod control;
 mod coordinator_client;
 mod delete_guard;
-mod destination_lock;
 mod directory;
 mod doubts;
 mod driver;
@@ -58,9 +57,9 @@ mod recorder;
 mod rename;
 mod report;
 mod rights;
-mod root;
 mod root_marks;
 mod run_task;
+mod same_copy;
 mod scan;
 mod settable;
 mod sharing;
@@ -81,7 +80,6 @@ pub use context::Engine;
 pub use control::{Control, StopReason};
 pub use coordinator_client::CoordinatorClient;
 pub use delete_guard::Withheld;
-pub use destination_lock::DestinationLock;
 pub use dmover_model::{Answer, CoordinatorRequest, Notice, WithheldReason};
 pub use driver::{Job, Then, run_job};
 pub use fleet::{Fleet, Fleets, JobOffer, Joined, Joining, MoverPlace};
@@ -94,4 +92,4 @@ pub use snapshot::{
     FoundCounts, OWN as OWN_SNAPSHOTS, Snapshot, SnapshotCounts, SnapshotDirectory,
     check_snapshot_paths,
 };
-pub use watch::{FanotifyFeed, WatchOptions, Watched, watch};
+pub use watch::{WatchOptions, Watched, watch};

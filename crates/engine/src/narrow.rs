@@ -12,9 +12,9 @@ use std::sync::Arc;
 use crate::context::Engine;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use crate::root::Root;
 use dmover_local::attributes::ACCESS_ACL;
 use dmover_local::error::entry_error;
+use dmover_local::root::Root;
 
 /// The place of an entry that is about to move, and its metadata.
 type Moving<'a> = ((&'a TargetDirectory, &'a [u8]), &'a Metadata);

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use crate::context::Engine;
 use crate::job_list::JobList;
-use crate::root::Root;
 use dmover_local::mounts::MountTable;
+use dmover_local::root::Root;
 
 /// The count starts after this time; a shorter job needs no total.
 const AFTER: Duration = Duration::from_secs(3);

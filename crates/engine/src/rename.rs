@@ -18,9 +18,9 @@ use crate::catalog_survey::object_of;
 use crate::context::Engine;
 use crate::level::TargetDirectory;
 use crate::mover::Mover;
-use crate::root::Root;
 use dmover_local::error::entry_error;
 use dmover_local::make_directory::NewDirectory;
+use dmover_local::root::Root;
 
 impl Mover<'_> {
     /// Performs renames in the given order.

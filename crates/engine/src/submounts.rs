@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::context::Engine;
-use crate::root::Root;
+use dmover_local::root::Root;
 use dmover_local::root_side::RootSide;
 
 /// What the user can do if hosts differ.

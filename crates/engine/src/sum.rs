@@ -598,7 +598,7 @@ impl Engine {
             Subject::Stdin => file::standard_input(),
         };
         let fd = fd.map_err(|e| fail(Operation::Open, e))?;
-        if matches!(subject, Subject::Path(_)) && !self.bounds.holds(&fd) {
+        if matches!(subject, Subject::Path(_)) && !self.bounds.trees.holds(&fd) {
             return Err(fail(Operation::Open, Errno::ACCESS));
         }
         let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;

@@ -5,14 +5,17 @@
 //! [`ContentRules`]) and as the traits of `dmover-tree`.
 #![forbid(unsafe_code)]
 
+pub mod allowed_trees;
 pub mod attributes;
 mod backup;
 pub mod capability;
 pub mod content;
+pub mod destination_lock;
 pub mod digest_tap;
 pub mod directory;
 pub mod end;
 pub mod error;
+pub mod fanotify_feed;
 pub mod file;
 pub mod flush;
 pub mod layout;
@@ -24,6 +27,7 @@ pub mod patient_open;
 pub mod privilege;
 pub mod put_in_place;
 pub mod removal;
+pub mod root;
 pub mod root_side;
 pub mod session;
 pub mod source;

@@ -6,7 +6,7 @@ use dmover_observe::lock;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use super::Engine;
-use crate::root::{Resolver, Root};
+use dmover_local::root::{Resolver, Root};
 use dmover_local::root_side::RootNames;
 
 /// The table of roots. Those of the command line stay open; those of a batch list, which may be millions, are opened
@@ -129,7 +129,7 @@ impl Engine {
             remembered: None,
             privileged: false,
             base: &self.base,
-            bounds: &self.bounds,
+            bounds: &self.bounds.trees,
         }
     }
 }

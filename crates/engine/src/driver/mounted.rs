@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use crate::context::Engine;
-use crate::root::Root;
+use dmover_local::root::Root;
 
 /// Directories that a job writes to, each on a mount that was visible at the start. They are held open, so that the id
 /// of a mount cannot be reused.

@@ -7,7 +7,7 @@ use super::{Job, JobList};
 use crate::delete_guard::Guard;
 use crate::engine_builder::RunFacts;
 use crate::fleet::{JobOffer, Place, RootsKind};
-use crate::root::Resolved;
+use dmover_local::root::Resolved;
 use dmover_local::trash::Trash;
 
 impl RootsKind {

@@ -19,8 +19,8 @@ use crate::control::StopReason;
 use crate::extra::is_empty;
 use crate::recheck::Doubtful;
 use crate::report::{JobReport, JobState};
-use crate::root::Root;
 use dmover_local::mounts::MountTable;
+use dmover_local::root::Root;
 
 /// An open journal, and the changes for the next commit.
 #[derive(Debug)]

@@ -17,10 +17,10 @@ use crate::context::Engine;
 use crate::delete_guard::{Asks, Guard};
 use crate::extra::{doubt, refuse_unmeant};
 use crate::report::JobReport;
-use crate::root::{Resolved, Root};
 use crate::sharing::Sharing;
 use dmover_local::capability::probe;
 use dmover_local::mounts::MountTable;
+use dmover_local::root::{Resolved, Root};
 use dmover_local::trash::Trash;
 
 pub(super) fn header(job: &Job, id: &JobId, resolved: &Resolved) -> Header {

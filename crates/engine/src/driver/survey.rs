@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::{Job, JobList};
 use crate::catalog_survey::object_of;
-use crate::root::{Resolved, Root};
+use dmover_local::root::{Resolved, Root};
 
 /// Starts the survey of a pass over one whole tree. Entries from lists, or behind followed links, have no place of
 /// their own that could be renamed. Also returns the doubts of earlier passes.

@@ -21,10 +21,10 @@ use crate::mover::Mover;
 use crate::mover_report::ReportItem;
 use crate::planned::Planned;
 use crate::queue::Class;
-use crate::root::Root;
 use dmover_local::directory::look_at;
 use dmover_local::error::{cancelled, entry_error};
 use dmover_local::removal::is_still;
+use dmover_local::root::Root;
 use dmover_local::trash::Gone;
 use dmover_local::trash::{is_trash, is_trash_of_both};
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::context::Engine;
 use crate::delete_guard::{Guard, Withheld};
 use crate::mover_report::ReportItem;
-use crate::root::Root;
+use dmover_local::root::Root;
 
 /// The greatest age of the mount check.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

@@ -8,9 +8,9 @@ use dmover_sys::directory::DirectoryReader;
 use dmover_sys::{Errno, OwnedFd, path, stat};
 use std::os::unix::ffi::OsStrExt;
 
-use crate::root::Root;
 use dmover_local::directory::look_at;
 use dmover_local::mounts::MountTable;
+use dmover_local::root::Root;
 use dmover_local::trash::is_trash;
 
 /// The top directory of the destination before the job.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::level::Level;
 use crate::mover::Mover;
-use crate::root::Root;
 use dmover_local::error::entry_error;
+use dmover_local::root::Root;
 
 const ENOTDIR: i32 = 20;
 const ELOOP: i32 = 40;

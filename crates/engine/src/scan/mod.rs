@@ -20,10 +20,10 @@ use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::mover_report::ReportItem;
 use crate::queue::Class;
-use crate::root::Root;
 use dmover_local::directory::{Place, handed_down};
 use dmover_local::error::entry_error;
 use dmover_local::make_directory::NewDirectory;
+use dmover_local::root::Root;
 use dmover_local::root_side::RootSide;
 
 /// How many entries are planned before they are applied: enough to amortise the overhead, and few in memory.

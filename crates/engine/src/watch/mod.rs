@@ -18,10 +18,7 @@ use crate::driver::{Job, Then, run_job};
 use crate::job_identity::job_id;
 use crate::job_list::JobList;
 use crate::report::{JobReport, JobState};
-
-mod fanotify;
-
-pub use fanotify::FanotifyFeed;
+use dmover_local::fanotify_feed::{PLACES_MAX, TOO_MANY};
 
 /// A file that is being written and was not closed is scanned after this time in any case; no path waits longer than
 /// the second time.
@@ -32,9 +29,7 @@ const TROUBLE_MS: u64 = 60_000;
 const TROUBLE_MOST_MS: u64 = 3_600_000;
 /// Full scans for single entries may take at most one part in this many of the time.
 const SHARE: u32 = 20;
-/// The most paths that are remembered: beyond that, a full scan is cheaper.
-const PLACES_MAX: usize = 200_000;
-const TOO_MANY: &str = "too many entries changed to track each one";
+
 /// How often requests of other processes are checked.
 const LISTEN_EVERY: Duration = Duration::from_millis(500);
 

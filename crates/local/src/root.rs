@@ -11,15 +11,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::bounds::Bounds;
-use dmover_local::mounts::MountTable;
-use dmover_local::overlaps::{self, Overlap};
-use dmover_local::patient_open::past_leases;
-use dmover_local::root_side::{RootNames, RootSide};
+use crate::allowed_trees::AllowedTrees;
+use crate::mounts::MountTable;
+use crate::overlaps::{self, Overlap};
+use crate::patient_open::past_leases;
+use crate::root_side::{RootNames, RootSide};
 
 /// A source entry and its destination.
 #[derive(Debug)]
-pub(crate) struct Root {
+pub struct Root {
+    /// The end that is read.
     pub source: RootSide,
     /// `None`: nothing is written.
     pub destination: Option<RootSide>,
@@ -157,14 +158,15 @@ impl Argument {
 }
 
 /// The canonical paths that identify a job: sources first, destination last.
-pub(crate) fn canonical_paths(spec: &JobSpec) -> Result<Vec<PathBuf>, Fatal> {
+pub fn canonical_paths(spec: &JobSpec) -> Result<Vec<PathBuf>, Fatal> {
     let all = spec.sources.iter().chain(std::iter::once(&spec.destination));
     let canonical = |path| Argument::new(Path::new(""), path).map(|argument| argument.canonical);
     all.filter(|p| !p.0.is_empty()).map(canonical).collect()
 }
 
 /// The roots of a job.
-pub(crate) struct Resolved {
+pub struct Resolved {
+    /// One for each source.
     pub roots: Vec<Root>,
     /// How the destination was interpreted.
     pub placement: Placement,
@@ -177,7 +179,7 @@ pub(crate) struct Resolved {
 }
 
 /// Roots whose targets lie below that of another root, by that root and the path there.
-pub(crate) type OverlappingRoots = HashMap<(RootId, TreePath), RootId>;
+pub type OverlappingRoots = HashMap<(RootId, TreePath), RootId>;
 
 impl Resolved {
     /// Roots without further information.
@@ -220,16 +222,19 @@ struct Placed {
 }
 
 /// Resolves every source of the job and checks it against the destination.
-pub(crate) struct Resolver<'a> {
+pub struct Resolver<'a> {
+    /// The job.
     pub spec: &'a JobSpec,
+    /// The job's numbers of file systems.
     pub mounts: &'a MountTable,
     /// The decision of an earlier run of the same command.
     pub remembered: Option<Placement>,
+    /// Whether mounts may be cloned, so that access times stay as they are.
     pub privileged: bool,
     /// The base of relative paths; empty: the working directory.
     pub base: &'a Path,
     /// The trees in which roots may lie.
-    pub bounds: &'a Bounds,
+    pub bounds: &'a AllowedTrees,
 }
 
 impl Resolver<'_> {

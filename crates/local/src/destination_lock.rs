@@ -1,5 +1,5 @@
 //! Locks on the directories that a job writes to: jobs detect each other even with different state directories.
-use dmover_model::{Event, Fatal, JobSpec, PathBytes, Placement, RangeCopy, Verb};
+use dmover_model::{Event, Fatal, PathBytes, Placement};
 use dmover_observe::Monitor;
 use dmover_sys::{OwnedFd, file, lock, mount, path, process};
 use std::ffi::OsStr;
@@ -7,7 +7,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::job_list::JobList;
 use crate::root::{Resolved, Root};
 use dmover_observe::lock as locked;
 
@@ -26,6 +25,17 @@ const COMMAND_MAX: usize = 120;
 /// How often, and at what interval, a lock is tried that another process is only testing.
 const LOOKS: u32 = 10;
 const LOOK: std::time::Duration = std::time::Duration::from_millis(10);
+
+/// How a job writes to its destination.
+#[derive(Debug)]
+pub struct Writing<'a> {
+    /// No other job may write there at the same time.
+    pub alone: bool,
+    /// The directory of snapshots that the job adds one to.
+    pub snapshots: Option<PathBuf>,
+    /// The directory that contains DEST, and what identifies the same copy: two of them must not run at the same time.
+    pub work: Option<(&'a Path, Vec<u8>)>,
+}
 
 /// Locks of the directories that a job writes to. They are released when the last clone is dropped.
 #[derive(Debug, Clone, Default)]
@@ -55,23 +65,20 @@ impl DestinationLock {
     ///
     /// # Errors
     /// Another job writes there.
-    pub(crate) fn take(
+    pub fn take(
         &self,
-        (spec, list): (&JobSpec, &JobList),
+        writing: &Writing<'_>,
         resolved: &Resolved,
         monitor: &dyn Monitor,
     ) -> Result<(), Fatal> {
         let mut own = locked(&self.own);
-        if self.is_off || own.is_some() || spec.policy.dry_run {
+        if self.is_off || own.is_some() {
             return Ok(());
         }
-        if matches!(list, JobList::Pairs(_)) {
-            return Ok(());
-        }
-        let usage = if spec.verb == Verb::Sync { Use::Alone } else { Use::Beside };
+        let usage = if writing.alone { Use::Alone } else { Use::Beside };
         let written = |root: &&Root| root.destination.is_some();
         let each = resolved.roots.iter().filter(written).count() <= FEW;
-        let places = places((spec, list), resolved, (usage, each));
+        let places = places(writing, resolved, (usage, each));
         let mut taken = places.take();
         for attempt in 1..LOOKS {
             if taken.is_ok() {
@@ -92,14 +99,14 @@ impl DestinationLock {
     }
 
     /// The number of descriptors that are held during the job.
-    pub(crate) fn descriptors(&self) -> u64 {
+    pub fn descriptors(&self) -> u64 {
         let own = locked(&self.own);
         let to_come = |locks: &Locks| if locks.each { FEW } else { 0 };
         own.as_ref().map_or(0, |locks| (locks.held.len() + to_come(locks) + 1) as u64)
     }
 
     /// Locks a directory that the job has created as one of its roots.
-    pub(crate) fn extend(&self, made: &OwnedFd) {
+    pub fn extend(&self, made: &OwnedFd) {
         if let Some(locks) = locked(&self.own).as_mut().filter(|locks| locks.each)
             && let Ok(directory) = path::open_directory_at(made, b".")
         {
@@ -125,11 +132,7 @@ impl Use {
 }
 
 /// The directories that a job writes to, and their parents.
-fn places(
-    (spec, list): (&JobSpec, &JobList),
-    resolved: &Resolved,
-    (usage, each): (Use, bool),
-) -> Places {
+fn places(writing: &Writing<'_>, resolved: &Resolved, (usage, each): (Use, bool)) -> Places {
     let mut places = Places::new(usage);
     let is_inside = resolved.placement == Placement::Inside;
     let mut last = None;
@@ -181,50 +184,19 @@ fn places(
             places.climb(&above);
         }
     }
-    let snapshot = spec.policy.sync.as_ref().and_then(|sync| sync.snapshot.as_ref());
-    if let Some(policy) = snapshot
-        && let Ok(directory) = path::open_directory(&policy.directory.to_path())
+    if let Some(snapshots) = &writing.snapshots
+        && let Ok(directory) = path::open_directory(snapshots)
     {
         let at = mount::path_of(&directory);
         let at = places.add(directory, at.as_deref());
         places.share(at);
     }
     if usage == Use::Beside
-        && let Some(typed) = destination(resolved)
-        && let (Some(above), Some(name)) = (typed.parent(), typed.file_name())
+        && let Some((above, work)) = &writing.work
     {
-        places.work(above, &work((spec, list), resolved, Path::new(name)));
+        places.work(above, work);
     }
     places
-}
-
-/// The canonical path of DEST.
-fn destination(resolved: &Resolved) -> Option<&Path> {
-    let target = resolved.targets.first()?;
-    match resolved.placement {
-        Placement::As => Some(target),
-        Placement::Inside => target.parent(),
-    }
-}
-
-/// Identifies the same copy: its sources, the name of its DEST, and its selection.
-fn work((spec, list): (&JobSpec, &JobList), resolved: &Resolved, name: &Path) -> Vec<u8> {
-    let mut hasher = blake3::Hasher::new();
-    let mut add = |bytes: &[u8]| _ = hasher.update(bytes).update(b"\0");
-    add(spec.verb.word().as_bytes());
-    let paths = resolved.sources.iter().map(PathBuf::as_path);
-    for path in paths.chain([name]) {
-        add(path.as_os_str().as_bytes());
-    }
-    if let JobList::Paths(paths) = list {
-        for path in paths {
-            add(path.as_bytes());
-        }
-    }
-    if let Some(RangeCopy { ranges, destination_offset }) = &spec.policy.range {
-        add(format!("{ranges:?} {destination_offset:?}").as_bytes());
-    }
-    hasher.finalize().as_bytes().to_vec()
 }
 
 fn refusal(Marked { place, how, by }: Marked) -> Fatal {

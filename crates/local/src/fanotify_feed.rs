@@ -16,7 +16,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{PLACES_MAX, TOO_MANY};
+/// The most paths that are remembered: beyond that, a full scan is cheaper.
+pub const PLACES_MAX: usize = 200_000;
+/// The reason for a full scan if more places have changed than are remembered.
+pub const TOO_MANY: &str = "too many entries changed to track each one";
 
 /// Bytes of events that are read at once.
 const BUFFER: usize = 256 << 10;
