@@ -1,4 +1,5 @@
 //! What two entries of the same name have in common, as far as their metadata and attributes show it.
+use dmover_local::error::{at_destination, entry_error};
 use dmover_model::{
     Attribute, DifferenceKind, DifferenceSet, EntryError, EntryKind, EntryRecord, Metadata,
     Operation, PathBytes, Side, Verb,
@@ -17,7 +18,6 @@ use crate::level::{Level, TargetDirectory};
 use crate::manifest_attributes::{Whose, flags_differ, plain_xattrs};
 use crate::mover::Mover;
 use crate::planned::Planned;
-use dmover_local::error::{at_destination, entry_error};
 
 /// The paths of both sides of an entry for messages.
 type Shown<'a> = (&'a dyn Fn() -> PathBytes, &'a dyn Fn() -> PathBytes);

@@ -1,8 +1,7 @@
 //! The trees and verbs that a mover accepts, whatever a job demands.
+use dmover_local::allowed_trees::AllowedTrees;
 use dmover_model::{Fatal, FollowLinks, JobSpec, Verb};
 use std::path::PathBuf;
-
-use dmover_local::allowed_trees::AllowedTrees;
 
 /// The word for `verify --repair`, which writes.
 pub const REPAIR: &str = "repair";

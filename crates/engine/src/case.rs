@@ -1,4 +1,7 @@
 //! Names whose case has changed, on a destination that ignores case.
+use dmover_local::directory::fold;
+use dmover_local::directory::look_at;
+use dmover_local::error::entry_error;
 use dmover_model::{EntryError, Operation, Side, Verb};
 use dmover_observe::Counter;
 use dmover_sys::directory::{self, DirectoryReader};
@@ -6,9 +9,6 @@ use dmover_sys::{Errno, path, stat};
 
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use dmover_local::directory::fold;
-use dmover_local::directory::look_at;
-use dmover_local::error::entry_error;
 
 impl Mover<'_> {
     /// Renames a destination entry to the case of the source, unless the source has an entry with the other case as

@@ -1,5 +1,7 @@
 //! The checks before and after a pass: which source directories have changed names, and which entries are equal on both
 //! sides in the end.
+use dmover_local::error::entry_error;
+use dmover_local::root::Root;
 use dmover_model::{
     CatalogEntry, DirectoryState, EntryError, EntryKind, EntryRecord, Identity, ListedName, Name,
     Object, Operation, Revisit, RootId, Segment, Side, Surveyed, Timestamp, TreePath,
@@ -17,8 +19,6 @@ use crate::context::Engine;
 use crate::extra::SeenNames;
 use crate::level::{Level, SourceDirectory};
 use crate::mover::Mover;
-use dmover_local::error::entry_error;
-use dmover_local::root::Root;
 
 /// How many names are reported or recorded at once.
 const NAMES_MAX: usize = 4096;

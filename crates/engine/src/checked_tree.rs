@@ -1,4 +1,5 @@
 //! The tree that is compared with a manifest.
+use dmover_local::error::{at_destination, entry_error};
 use dmover_model::{
     Answer, CoordinatorRequest, DifferenceKind, DirectoryRef, EntryError, EntryKind, ErrorClass,
     Metadata, Operation, Side, Times, Timestamp, TreePath,
@@ -11,7 +12,6 @@ use crate::finding::Finding;
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::mover_report::ReportItem;
-use dmover_local::error::{at_destination, entry_error};
 
 impl Mover<'_> {
     /// Whether the manifest has an entry, or at least its directory: entries beside the tree of the manifest are

@@ -1,15 +1,15 @@
 //! Opens both sides of a file and compares their bytes.
+use dmover_local::error::{at_destination, entry_error};
+use dmover_local::source::{Content, has_settled, open_to_read, past_the_tick};
 use dmover_model::{ByteRange, EntryError, EntryRecord, Metadata, Operation, PathBytes, Side};
 use dmover_sys::stat;
+use dmover_tree::Permit;
 use std::sync::Arc;
 
 use crate::context::Engine;
 use crate::finding::{Pair, changed};
 use crate::level::Level;
 use crate::mover::Mover;
-use dmover_local::error::{at_destination, entry_error};
-use dmover_local::source::{Content, has_settled, open_to_read, past_the_tick};
-use dmover_tree::Permit;
 
 impl Engine {
     /// Opens both sides of a file in the versions that were found.

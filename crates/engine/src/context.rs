@@ -1,5 +1,10 @@
 //! The state that all movers of one job in one process share.
 use dmover_journal::{Failures, KnownPaths, OpenFiles};
+use dmover_local::attributes::AttributeRules;
+use dmover_local::content::ContentRules;
+use dmover_local::destination_lock::DestinationLock;
+use dmover_local::end::{Local, LocalEnd, Rules};
+use dmover_local::root::OverlappingRoots;
 use dmover_model::{
     Carried, EntryError, ErrorClass, Identity, JobSpec, LossKind, Operation, PathBytes, Side,
     Times, TreePath, Verb,
@@ -32,11 +37,6 @@ use crate::recorder::Recorder;
 use crate::sharing::Sharing;
 use crate::trust::Trust;
 use crate::written_parts::WrittenParts;
-use dmover_local::attributes::AttributeRules;
-use dmover_local::content::ContentRules;
-use dmover_local::destination_lock::DestinationLock;
-use dmover_local::end::{Local, LocalEnd, Rules};
-use dmover_local::root::OverlappingRoots;
 
 mod reports;
 mod roots;

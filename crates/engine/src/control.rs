@@ -1,11 +1,10 @@
 //! The switch that stops a job: softly (finish tasks in progress), then hard (drop them).
+use dmover_model::ErrorClass;
+use dmover_sys::process::signal_name;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-use dmover_model::ErrorClass;
-use dmover_sys::process::signal_name;
 
 /// Why a job stops before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,4 +1,5 @@
 //! What is known about whether deletes are meant: a source that is missing or unreadable looks like an empty one.
+use dmover_local::trash::Trash;
 use dmover_model::{
     DeleteLimit, DeletePolicy, EntryError, ErrorClass, Identity, PathBytes, Side, Unmeant,
     WithheldReason,
@@ -7,8 +8,6 @@ use dmover_observe::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-
-use dmover_local::trash::Trash;
 
 /// This many entries may be deleted without a question, whatever their share.
 pub(crate) const FEW: u64 = 100;

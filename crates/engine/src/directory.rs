@@ -1,4 +1,7 @@
 //! Directories: created closed, filled, and given their metadata when nothing is left below them.
+use dmover_local::attributes::{Attributes, Object};
+use dmover_local::error::{EPERM, entry_error, is_locked_out};
+use dmover_local::make_directory::NewDirectory;
 use dmover_model::{
     Action, Attribute, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, Identity, Item,
     Metadata, Note, Operation, Side, Verb,
@@ -13,9 +16,6 @@ use dmover_sys::{AsFd, Errno, directory, flags, path, stat};
 use crate::context::Engine;
 use crate::level::{Level, SourceDirectory, TargetDirectory};
 use crate::mover::Mover;
-use dmover_local::attributes::{Attributes, Object};
-use dmover_local::error::{EPERM, entry_error, is_locked_out};
-use dmover_local::make_directory::NewDirectory;
 
 impl Mover<'_> {
     /// Opens or creates the destination directory; `None` in a dry run if it does not exist.

@@ -3,6 +3,10 @@ use dmover_journal::{
     ErrorList, JobFile, JobLock, LastPass, Ledger, Left, LookedInto, PartialFiles, SpillLedger,
     Starts, StateDirectory, Survey,
 };
+use dmover_local::destination_lock::DestinationLock;
+use dmover_local::layout::{DefaultLayout, LayoutHook};
+use dmover_local::mounts::MountTable;
+use dmover_local::root::Resolved;
 use dmover_model::{
     Budget, DeleteWhen, DirectoryRef, Event, ExtraNames, Failed, Fatal, JobId, JobSpec, Notice,
     Outcome, Placement, RecheckSet, ScanNames, Surveyed, TargetMode, Task, TaskKind, Verb,
@@ -12,7 +16,7 @@ use dmover_plan::coordinator::{Command, Coordinator, Input, Phase};
 use dmover_plan::history::History;
 use dmover_plan::temporary::TemporaryNames;
 use std::collections::{BTreeMap, VecDeque};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +26,7 @@ use crate::control::{Control, StopReason};
 use crate::delete_guard::Guard;
 use crate::engine_builder::{Parts, RunFacts, memory_bytes};
 use crate::extra::refuse_missing_destination;
-use crate::fleet::{Fleets, JobOffer, RootsKind};
+use crate::fleet::{Fleets, JobOffer};
 use crate::job_identity::{job_id, on_storage, volume_of};
 use crate::job_list::{JobList, RecordSupply};
 use crate::mover_report::MoverReport;
@@ -34,11 +38,19 @@ use crate::recorder::Recorder;
 use crate::report::{JobReport, JobState};
 use crate::same_copy::writing;
 use crate::trust::Trust;
-use dmover_local::allowed_trees::AllowedTrees;
-use dmover_local::destination_lock::DestinationLock;
-use dmover_local::layout::{DefaultLayout, LayoutHook};
-use dmover_local::mounts::MountTable;
-use dmover_local::root::{OverlappingRoots, Resolved, Resolver};
+use control_files::Outside;
+use hands::Executor;
+use job_status::{Shown, Standing};
+use mounted::Mounted;
+use offer::offer;
+use outliving::Outliving;
+use pulse::Pulse;
+use record::{Recording, doubtful, last_pass, pass_began, refuse_what_was_emptied};
+use start::{
+    begin_error_list, error_list, first_tasks, guard, header, refuse_what_cannot_be_held, remember,
+    resolve, settle_losses, sharing,
+};
+use survey::survey;
 
 mod abandoned;
 mod control_files;
@@ -54,20 +66,7 @@ mod start;
 mod supply;
 mod survey;
 
-use control_files::Outside;
 pub use control_files::Then;
-use hands::Executor;
-use job_status::{Shown, Standing};
-use mounted::Mounted;
-use offer::offer;
-use outliving::Outliving;
-use pulse::Pulse;
-use record::{Recording, doubtful, last_pass, pass_began, refuse_what_was_emptied};
-use start::{
-    begin_error_list, error_list, first_tasks, guard, header, refuse_what_cannot_be_held, remember,
-    settle_losses, sharing,
-};
-use survey::survey;
 
 /// Names of linked inodes in one task. There may be four tasks for every possible mover, so this bounds the memory of
 /// the link phase.
@@ -151,27 +150,6 @@ impl Job {
             board: None,
         }
     }
-}
-
-/// The roots of a job. Those of a batch list are resolved when their line is read.
-fn resolve(
-    job: &Job,
-    mounts: &MountTable,
-    remembered: Option<Placement>,
-) -> Result<Resolved, Fatal> {
-    if matches!(job.list, JobList::Pairs(_)) {
-        let (roots, sources, targets) = Default::default();
-        let (placement, meetings) = (Placement::As, OverlappingRoots::default());
-        return Ok(Resolved { roots, placement, meetings, sources, targets });
-    }
-    RootsKind::of(job).resolve(&Resolver {
-        spec: &job.spec,
-        mounts,
-        remembered,
-        privileged: dmover_sys::process::is_privileged(),
-        base: Path::new(""),
-        bounds: &AllowedTrees::default(),
-    })
 }
 
 /// Runs a job until it ends or is stopped.

@@ -1,5 +1,14 @@
 //! Builds the state that all movers of one job in one process share.
 use dmover_journal::{Failures, KnownPaths, OpenFiles};
+use dmover_local::capability::CapabilityCache;
+use dmover_local::destination_lock::DestinationLock;
+use dmover_local::end::LocalEnd;
+use dmover_local::flush::Flusher;
+use dmover_local::layout::LayoutHook;
+use dmover_local::mounts::MountTable;
+use dmover_local::privilege::Privilege;
+use dmover_local::root::{OverlappingRoots, Root};
+use dmover_local::unflushed::Unflushed;
 use dmover_model::{CopyEngine, Fatal, JobSpec};
 use dmover_observe::{Counters, Monitor, Slowest};
 use dmover_plan::filter::Filter;
@@ -28,15 +37,6 @@ use crate::settable::unprivileged;
 use crate::sharing::Sharing;
 use crate::trust::Trust;
 use crate::written_parts::WrittenParts;
-use dmover_local::capability::CapabilityCache;
-use dmover_local::destination_lock::DestinationLock;
-use dmover_local::end::LocalEnd;
-use dmover_local::flush::Flusher;
-use dmover_local::layout::LayoutHook;
-use dmover_local::mounts::MountTable;
-use dmover_local::privilege::Privilege;
-use dmover_local::root::{OverlappingRoots, Root};
-use dmover_local::unflushed::Unflushed;
 
 /// Facts about a run that all its movers must agree on, on any host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

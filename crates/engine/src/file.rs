@@ -1,4 +1,7 @@
 //! Regular files: what an end needs to write one.
+use dmover_local::file::{FileOrder, OldVersion};
+use dmover_local::session::WriteError;
+use dmover_local::source::{Opened, Supply};
 use dmover_model::{EntryError, EntryKind, EntryRecord, Metadata};
 use dmover_plan::decide::Decision;
 use dmover_sys::OwnedFd;
@@ -9,9 +12,6 @@ use crate::context::Engine;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::planned::{Moved, Planned};
-use dmover_local::file::{FileOrder, OldVersion};
-use dmover_local::session::WriteError;
-use dmover_local::source::{Opened, Supply};
 
 impl Engine {
     /// Opens a source file and reads its attributes.

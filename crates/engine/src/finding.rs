@@ -1,4 +1,5 @@
 //! The result of comparing an entry.
+use dmover_local::source::Content;
 use dmover_model::{
     Action, ByteRange, Difference, DifferenceDetail, DifferenceKind, DifferenceSet, EntryError,
     EntryKind, ErrorClass, Event, Item, Metadata, Operation, PathBytes, Side, Version,
@@ -7,7 +8,6 @@ use dmover_observe::Counter;
 use dmover_plan::verify::{Differing, Sight, describe};
 
 use crate::context::Engine;
-use dmover_local::source::Content;
 
 /// The result of comparing an entry.
 #[derive(Debug, Default, Clone)]

@@ -1,4 +1,9 @@
 //! Remote movers of a job: the offer to them, and how they join.
+use dmover_local::destination_lock::DestinationLock;
+use dmover_local::layout::DefaultLayout;
+use dmover_local::mounts::{MountTable, names_of};
+use dmover_local::root::{Resolved, Resolver, Root};
+use dmover_local::trash::Trash;
 use dmover_model::{
     Answer, CoordinatorRequest, EntryError, ErrorClass, Fatal, FileSystemName, Identity, JobId,
     JobSpec, Limit, Name, Notice, Operation, PathBytes, Placement, RootMarks, Side, Verb,
@@ -26,11 +31,6 @@ use crate::recheck::Doubtful;
 use crate::recorder::Recorder;
 use crate::root_marks::{AGAIN, check_side, insist_on};
 use crate::submounts::{Below, LOOK_EVERY};
-use dmover_local::destination_lock::DestinationLock;
-use dmover_local::layout::DefaultLayout;
-use dmover_local::mounts::{MountTable, names_of};
-use dmover_local::root::{Resolved, Resolver, Root};
-use dmover_local::trash::Trash;
 
 /// The coordinator's interface to remote movers.
 pub trait Fleet: Dispatch {

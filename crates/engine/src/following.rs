@@ -1,9 +1,8 @@
 //! The shared state of a pass over changed paths.
 use dmover_model::TreePath;
+use dmover_observe::lock;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
-
-use dmover_observe::lock;
 
 /// The shared state of a pass over changed paths.
 #[derive(Debug, Default)]

@@ -1,4 +1,8 @@
 //! Entries that look equal: checks of their content and attributes.
+use dmover_local::attributes::{Attributes, Object};
+use dmover_local::error::entry_error;
+use dmover_local::session::WriteError;
+use dmover_local::source::open_to_read;
 use dmover_model::{ByteRange, EntryError, EntryKind, EntryRecord, Metadata, Operation, Side};
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::decide::Decision;
@@ -10,10 +14,6 @@ use crate::finding::changed;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::planned::Planned;
-use dmover_local::attributes::{Attributes, Object};
-use dmover_local::error::entry_error;
-use dmover_local::session::WriteError;
-use dmover_local::source::open_to_read;
 
 impl Engine {}
 

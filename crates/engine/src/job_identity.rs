@@ -1,5 +1,7 @@
 //! Which job a command is: its id, the file system of its destination, and where that lies.
 use dmover_journal::{StateDirectory, Volume};
+use dmover_local::overlaps::place;
+use dmover_local::root::canonical_paths;
 use dmover_model::{Fatal, JobId, JobSpec};
 use dmover_plan::overlap::{FileSystemPath, parse_mountinfo};
 use dmover_sys::{Errno, mount, path, stat};
@@ -8,8 +10,6 @@ use std::path::Path;
 
 use crate::job_list::JobList;
 use crate::periodic_flush::may_lose;
-use dmover_local::overlaps::place;
-use dmover_local::root::canonical_paths;
 
 /// File system types whose identity changes with each container or boot, whatever their content.
 const PASSING: [&str; 2] = ["overlay", "ecryptfs"];

@@ -1,8 +1,7 @@
 //! What a job works on beside its roots: the content of a list file, or what another part of the program supplies.
+use dmover_journal::FailedList;
 use dmover_model::{ChangedPlace, PathBytes, RangeCopy, Record, SumItem, TreePath};
 use std::sync::Arc;
-
-use dmover_journal::FailedList;
 
 /// Source, destination and ranges of one line of a batch list.
 pub type Pair = (PathBytes, PathBytes, Option<RangeCopy>);

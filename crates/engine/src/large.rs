@@ -1,4 +1,10 @@
 //! Large files: one open, chunks on all free movers, one seal.
+use dmover_local::content::{Holes, Transfer};
+use dmover_local::digest_tap::{Made, Tap};
+use dmover_local::error::{cancelled, entry_error};
+use dmover_local::file::{FileOrder, Unfinished, cannot_share};
+use dmover_local::session::WriteError;
+use dmover_local::source::Supply;
 use dmover_model::{
     Budget, ByteRange, ChunkTask, DoneParts, EntryError, EntryKind, ErrorClass, FileRef,
     HashedPieces, LargeFile, LargeNews, Metadata, NewNode, NewTask, Operation, Outcome, Parent,
@@ -19,15 +25,9 @@ use crate::planned::{Moved, Planned};
 use crate::queue::Class;
 use crate::sum::in_order;
 use crate::written_parts::{PART_TIME, Part};
-use dmover_local::content::{Holes, Transfer};
-use dmover_local::digest_tap::{Made, Tap};
-use dmover_local::error::{cancelled, entry_error};
-use dmover_local::file::{FileOrder, Unfinished, cannot_share};
-use dmover_local::session::WriteError;
-use dmover_local::source::Supply;
+use partial::Continued;
 
 mod partial;
-use partial::Continued;
 
 /// The result of a chunk.
 struct Written {

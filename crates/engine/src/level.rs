@@ -1,4 +1,8 @@
 //! One directory on both sides, open: the scan reads from it, and the apply half writes into it.
+use dmover_local::directory::{Place, clocks, handed_down};
+use dmover_local::error::entry_error;
+use dmover_local::root::Root;
+use dmover_local::root_side::RootNames;
 use dmover_model::{
     DirectoryRef, EntryError, EntryRecord, ErrorClass, FileRef, FollowLinks, Identity, Operation,
     PathBytes, RootId, Side, TreePath, Verb,
@@ -8,11 +12,8 @@ use dmover_sys::{Errno, OwnedFd, path, stat};
 use std::sync::Arc;
 
 use crate::context::Engine;
-use dmover_local::directory::{Place, clocks, handed_down};
+
 pub(crate) use dmover_local::directory::{SourceDirectory, TargetDirectory};
-use dmover_local::error::entry_error;
-use dmover_local::root::Root;
-use dmover_local::root_side::RootNames;
 
 /// A directory on both sides.
 #[derive(Debug)]

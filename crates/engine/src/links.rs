@@ -2,6 +2,9 @@
 //!
 //! This phase follows the scan of the tree, when all names of an inode are known. The first name is copied, the others
 //! are linked to it; a group is checked as a whole, so that a replaced file keeps all its names.
+use dmover_local::attributes::{Attributes, Object};
+use dmover_local::error::entry_error;
+use dmover_local::put_in_place::Renaming;
 use dmover_model::{
     Action, Content, DirectoryRef, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef,
     Identity, Item, LinkGroup, LossKind, Metadata, Name, NewNode, NewTask, Operation, Overwrite,
@@ -15,9 +18,6 @@ use dmover_sys::{AsFd, Errno, OwnedFd, directory, flags, path, stat};
 
 use crate::level::Level;
 use crate::mover::Mover;
-use dmover_local::attributes::{Attributes, Object};
-use dmover_local::error::entry_error;
-use dmover_local::put_in_place::Renaming;
 
 /// A name that is in place with the content of the group.
 struct Carrier {

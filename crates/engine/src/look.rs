@@ -1,4 +1,5 @@
 //! Reads entries on both sides and lets `plan` decide what each needs.
+use dmover_local::error::entry_error;
 use dmover_model::{
     EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Name, Operation, ScanNames, Side,
     TaskKind, Timestamp,
@@ -11,7 +12,6 @@ use std::os::fd::OwnedFd;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::planned::Planned;
-use dmover_local::error::entry_error;
 
 /// The existing destination entry: its metadata, and the target of a symbolic link.
 type Present = Option<(Metadata, Option<Vec<u8>>)>;

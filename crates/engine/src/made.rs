@@ -1,5 +1,6 @@
 //! Digests of copied files, computed while the bytes are copied, and the manifest.
 use dmover_digest::Fold;
+use dmover_local::digest_tap::Made;
 use dmover_model::{
     Action, Answer, Attribute, Body, ByteRange, Carried, Content, CoordinatorRequest, EntryError,
     EntryKind, EntryRecord, ErrorClass, Event, Extended, FileDigest, Identity, Operation, Record,
@@ -19,7 +20,6 @@ use crate::mover::Mover;
 use crate::mover_report::ReportItem;
 use crate::planned::{Moved, Planned};
 use crate::recorder::Recorder;
-use dmover_local::digest_tap::Made;
 
 impl Engine {
     /// Writes an entry that was copied, or that already existed, to the manifest.

@@ -1,5 +1,6 @@
 //! Attributes of an entry that statx does not show, as manifests record them.
 use dmover_digest::Hasher;
+use dmover_local::attributes::{Attributes, is_acl, is_never_copied};
 use dmover_model::{
     Attribute, DifferenceKind, DifferenceSet, EntryError, EntryRecord, Extended, HashType,
     NamedDigest, PathBytes,
@@ -12,7 +13,6 @@ use serde_bytes::ByteBuf;
 
 use crate::context::Engine;
 use crate::level::Level;
-use dmover_local::attributes::{Attributes, is_acl, is_never_copied};
 
 /// An attribute's name and value.
 type Named = (Vec<u8>, Vec<u8>);

@@ -1,4 +1,6 @@
 //! A mover: it leases tasks, runs them, and reports outcomes.
+use dmover_local::error::{denied, entry_error};
+use dmover_local::session::Session;
 use dmover_model::{
     Carried, DirectoryRef, EntryError, EntryKind, ErrorClass, Identity, LinkName, Metadata,
     NewNode, Operation, Outcome, PathBytes, Side, Task, TaskKind, TreePath, Work,
@@ -6,6 +8,7 @@ use dmover_model::{
 use dmover_observe::{Activity, Counter, Slot, station};
 use dmover_sys::Errno;
 use dmover_sys::directory::DirectoryReader;
+use dmover_tree::Permit;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
@@ -16,9 +19,6 @@ use crate::level::Level;
 use crate::mover_report::{MoverReport, ReportItem};
 use crate::queue::{Lease, Queue};
 use crate::waiting_files::WaitingFiles;
-use dmover_local::error::{denied, entry_error};
-use dmover_local::session::Session;
-use dmover_tree::Permit;
 
 mod strategy;
 

@@ -2,6 +2,9 @@
 //!
 //! The final mode of a directory is set when everything below it is done. Until then new entries must not be accessible
 //! to users whom the source excludes: this module only removes permission bits and a wrong owner.
+use dmover_local::attributes::ACCESS_ACL;
+use dmover_local::error::entry_error;
+use dmover_local::root::Root;
 use dmover_model::{Attribute, EntryError, EntryKind, Metadata, Operation, RootId, Side, TreePath};
 use dmover_observe::Counter;
 use dmover_plan::acl;
@@ -12,9 +15,6 @@ use std::sync::Arc;
 use crate::context::Engine;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use dmover_local::attributes::ACCESS_ACL;
-use dmover_local::error::entry_error;
-use dmover_local::root::Root;
 
 /// The place of an entry that is about to move, and its metadata.
 type Moving<'a> = ((&'a TargetDirectory, &'a [u8]), &'a Metadata);

@@ -6,6 +6,8 @@ use dmover_journal::{
     FailedFlushes, FlushRecord, SeenWhole, StateDirectory, WrittenPlace, now_ms,
     other_flush_records,
 };
+use dmover_local::error::entry_error;
+use dmover_local::flush::Flusher;
 use dmover_model::{Fatal, JobId, JobSpec, Operation, Overwrite, PathBytes, Side, Verb};
 use dmover_observe::{Counter, lock};
 use dmover_plan::overlap::parse_mountinfo;
@@ -21,12 +23,9 @@ use crate::context::Engine;
 use crate::control::Control;
 use crate::job_list::JobList;
 use crate::trust::Trust;
-use dmover_local::error::entry_error;
-use dmover_local::flush::Flusher;
+use flushes::Flushes;
 
 mod flushes;
-
-use flushes::Flushes;
 
 /// The interval of flushes, and its least ratio to the duration of the last flush.
 const FLUSH_EVERY: Duration = Duration::from_secs(30);

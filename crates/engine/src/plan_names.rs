@@ -1,4 +1,6 @@
 //! Names that the scan has read become plans, tasks or directories to enter.
+use dmover_local::source::Opened;
+use dmover_local::trash::is_mark_there;
 use dmover_model::{
     Action, Attribute, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FollowLinks, Item,
     LinkName, Metadata, Name, Note, Operation, RootId, Side, TaskKind, TreePath, Verb,
@@ -8,15 +10,13 @@ use dmover_plan::decide::Decision;
 use dmover_plan::temporary::is_temporary;
 use dmover_plan::{chunk, itemize};
 use dmover_sys::{path, stat};
+use dmover_tree::Limit;
 use std::collections::VecDeque;
 
 use crate::context::Engine;
 use crate::level::{Level, file_ref};
 use crate::mover::Mover;
 use crate::planned::Planned;
-use dmover_local::source::Opened;
-use dmover_local::trash::is_mark_there;
-use dmover_tree::Limit;
 
 /// A file of at least this size is started so that another run can resume it, even if one mover does everything.
 const CONTINUED_AT_LEAST: u64 = 1 << 30;

@@ -1,9 +1,8 @@
 //! An entry with the decision about it, and what came of it.
-use dmover_model::{EntryRecord, Extended, Metadata};
-use dmover_plan::decide::Decision;
-
 use dmover_local::digest_tap::Made;
 use dmover_local::file::Temporary;
+use dmover_model::{EntryRecord, Extended, Metadata};
+use dmover_plan::decide::Decision;
 
 /// A record with the decision of `plan` about it.
 #[derive(Debug, Clone)]

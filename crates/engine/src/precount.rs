@@ -5,6 +5,8 @@
 //! unknown. It holds one descriptor and one buffer of names for each level, so its memory grows with the depth of the
 //! tree.
 use dmover_journal::{JobPhase, JobStatus};
+use dmover_local::mounts::MountTable;
+use dmover_local::root::Root;
 use dmover_model::{EntryKind, FollowLinks, JobSpec};
 use dmover_observe::{Amount, Counter, Counters, Total};
 use dmover_plan::filter::Filter;
@@ -17,8 +19,6 @@ use std::time::{Duration, Instant};
 
 use crate::context::Engine;
 use crate::job_list::JobList;
-use dmover_local::mounts::MountTable;
-use dmover_local::root::Root;
 
 /// The count starts after this time; a shorter job needs no total.
 const AFTER: Duration = Duration::from_secs(3);

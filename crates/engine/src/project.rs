@@ -1,12 +1,12 @@
 //! Project ids: those of the source, and those that a destination directory hands down.
+use dmover_local::attributes::Attributes;
+use dmover_local::error::entry_error;
 use dmover_model::{Attribute, EntryError, EntryKind, Identity, Operation, Side, TreePath, Verb};
 use dmover_sys::flags::{self, Project};
 use dmover_sys::{Errno, OwnedFd, path};
 
 use crate::context::Engine;
 use crate::level::Level;
-use dmover_local::attributes::Attributes;
-use dmover_local::error::entry_error;
 
 const NONE: Project = Project { id: 0, inherit: false };
 

@@ -3,7 +3,6 @@
 //! The traits are synchronous and batched, so that a message broker can implement them too. A lease has a deadline that
 //! the mover extends by making progress. A mover that hangs loses its lease, and checks it before every step that
 //! cannot be undone.
-pub use dmover_model::TaskClass as Class;
 use dmover_model::{Outcome, Task, TaskId};
 use dmover_observe::CLASSES;
 use dmover_sys::process;
@@ -13,6 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::mover_report::MoverReport;
+
+pub use dmover_model::TaskClass as Class;
 
 /// A task that a mover has leased.
 #[derive(Debug, Clone)]

@@ -1,10 +1,9 @@
 //! Entries that the pass must check more closely than the others.
 use dmover_model::{RecheckSet, TreePath};
+use dmover_observe::lock;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
-
-use dmover_observe::lock;
 
 /// The doubts of a job, which grow until its tree begins.
 #[derive(Debug, Default)]

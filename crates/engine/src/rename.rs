@@ -3,6 +3,9 @@
 //! The catalog has the old places. Right before a rename both sides are checked: the source must have the object under
 //! its new name, and the destination must have its copy, the very same one, under the old name. Entries that cannot be
 //! renamed are left to the scan, which copies them as new.
+use dmover_local::error::entry_error;
+use dmover_local::make_directory::NewDirectory;
+use dmover_local::root::Root;
 use dmover_model::{
     Action, CatalogEntry, EntryError, EntryKind, Event, Identity, Item, Metadata, Move, MoveResult,
     Object, Operation, Overwrite, RootId, Side, Surveyed, TreePath,
@@ -18,9 +21,6 @@ use crate::catalog_survey::object_of;
 use crate::context::Engine;
 use crate::level::TargetDirectory;
 use crate::mover::Mover;
-use dmover_local::error::entry_error;
-use dmover_local::make_directory::NewDirectory;
-use dmover_local::root::Root;
 
 impl Mover<'_> {
     /// Performs renames in the given order.

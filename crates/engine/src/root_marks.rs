@@ -1,4 +1,7 @@
 //! Both ends of all roots as this host sees them: every mover must see the same as its coordinator.
+use dmover_local::error::entry_error;
+use dmover_local::mounts::{MountTable, UNSEEN};
+use dmover_local::root_side::RootSide;
 use dmover_model::{
     Answer, CoordinatorRequest, EntryError, Fatal, Operation, RootMarks, Side, SideMark,
 };
@@ -6,9 +9,6 @@ use dmover_sys::{Errno, stat};
 use std::time::Duration;
 
 use crate::context::Engine;
-use dmover_local::error::entry_error;
-use dmover_local::mounts::{MountTable, UNSEEN};
-use dmover_local::root_side::RootSide;
 
 /// The two sides check a root one after the other, and another program may create it in between: how often to check
 /// again, and at what interval.

@@ -1,4 +1,6 @@
 //! The loop of a mover: it leases tasks, runs each by what it is, and reports the outcome.
+use dmover_local::content::Tools;
+use dmover_local::session::{Session, Temporaries};
 use dmover_model::{DirectoryRef, Task, TaskKind};
 use dmover_observe::{Activity, Counter, Spread, Station, station};
 use std::sync::Arc;
@@ -9,8 +11,6 @@ use crate::mover::{Mover, Thread};
 use crate::permit::MoverPermit;
 use crate::queue::{Class, Queue};
 use crate::verbs::strategy_of;
-use dmover_local::content::Tools;
-use dmover_local::session::{Session, Temporaries};
 
 impl Mover<'_> {
     /// Removes temporary files of an earlier run in the directory of this task, where no other task searches for them.

@@ -1,11 +1,11 @@
 //! How a job writes to its destination, for the locks that other jobs see.
+use dmover_local::destination_lock::Writing;
+use dmover_local::root::Resolved;
 use dmover_model::{JobSpec, Placement, RangeCopy, Verb};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::job_list::JobList;
-use dmover_local::destination_lock::Writing;
-use dmover_local::root::Resolved;
 
 /// How a job writes to its destination. `None`: it writes nothing, or to the many places of a list.
 pub(crate) fn writing<'a>(

@@ -1,13 +1,13 @@
 //! Attributes that this process cannot set without privilege: its copies never have them, so they are counted and are
 //! no difference.
+use dmover_local::attributes::is_of_users;
+use dmover_local::privilege::Privilege;
 use dmover_model::{Attribute, DifferenceKind, DifferenceSet, Metadata, Note, PathBytes, Verb};
 use dmover_observe::Counter;
 use dmover_plan::settable::Unprivileged;
 use dmover_sys::flags::{self, Flags};
 
 use crate::context::Engine;
-use dmover_local::attributes::is_of_users;
-use dmover_local::privilege::Privilege;
 
 /// This process, if it has no privilege.
 pub(crate) fn unprivileged(privilege: Privilege) -> Option<Unprivileged> {

@@ -1,5 +1,7 @@
 //! File systems mounted below the roots of a job. Every host must see the same ones: a file system that is missing on
 //! one host looks like an empty directory there.
+use dmover_local::root::Root;
+use dmover_local::root_side::RootSide;
 use dmover_model::{Answer, CoordinatorRequest, Fatal, MountedBelow, RootId, Side, TreePath};
 use dmover_plan::overlap::parse_mountinfo;
 use dmover_sys::stat::Stat;
@@ -10,8 +12,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::context::Engine;
-use dmover_local::root::Root;
-use dmover_local::root_side::RootSide;
 
 /// What the user can do if hosts differ.
 const HINT: &str = "mount the same file system there on all hosts, or exclude it (--exclude)";

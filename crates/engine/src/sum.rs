@@ -1,5 +1,10 @@
 //! Hashing of files from trees and lists, whole or in parts.
 use dmover_digest::{Fold, Pieces, Stream};
+use dmover_local::capability::Facts;
+use dmover_local::content::Reading;
+use dmover_local::content::Run;
+use dmover_local::error::entry_error;
+use dmover_local::source::{Content, Opened, open_to_read, past_the_tick};
 use dmover_model::{
     ByteRange, ConcludeTask, Digest, DigestPolicy, EntryError, EntryKind, EntryRecord, ErrorClass,
     Event, Expected, FileDigest, FileRef, Guess, HashTask, HashType, HashedFile, HashedPieces,
@@ -10,6 +15,7 @@ use dmover_observe::{Activity, Counter, station};
 use dmover_plan::engine::{self, Method, Situation};
 use dmover_plan::{chunk, retry};
 use dmover_sys::{Errno, OwnedFd, cache, file, path, stat};
+use dmover_tree::Permit;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,12 +25,6 @@ use crate::level::Level;
 use crate::mover::Mover;
 use crate::planned::Moved;
 use crate::queue::Class;
-use dmover_local::capability::Facts;
-use dmover_local::content::Reading;
-use dmover_local::content::Run;
-use dmover_local::error::entry_error;
-use dmover_local::source::{Content, Opened, open_to_read, past_the_tick};
-use dmover_tree::Permit;
 
 mod guess;
 

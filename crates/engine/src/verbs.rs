@@ -1,12 +1,12 @@
 //! The strategies of the verbs.
+use dmover_local::session::WriteError;
+use dmover_local::source::Opened;
 use dmover_model::{FileRef, LinkGroup, Metadata, Name, Verb};
 
 use crate::context::Engine;
 use crate::level::Level;
 use crate::mover::{Mover, Strategy};
 use crate::planned::{Moved, Planned};
-use dmover_local::session::WriteError;
-use dmover_local::source::Opened;
 
 /// The strategy of a verb.
 pub(crate) fn strategy_of(verb: Verb) -> &'static dyn Strategy {

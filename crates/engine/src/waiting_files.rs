@@ -1,9 +1,9 @@
 //! Files that wait under temporary names until one flush covers all of them.
+use dmover_local::file::Temporary;
 use std::time::Instant;
 
 use crate::level::Level;
 use crate::planned::{Moved, Planned};
-use dmover_local::file::Temporary;
 
 /// The most files, bytes and directories (two descriptors each) that wait.
 const FILES_MAX: usize = 1024;

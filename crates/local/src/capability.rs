@@ -1,5 +1,6 @@
 //! Features of file systems: facts learnt during the job, and a probe for `dmover doctor` and for early refusals.
 use dmover_model::{Attribute, AttributeSet, Metadata, MountId, Timestamp};
+use dmover_observe::lock;
 use dmover_sys::copy::Offer;
 use dmover_sys::xattr::Held;
 use dmover_sys::{
@@ -8,8 +9,6 @@ use dmover_sys::{
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-
-use dmover_observe::lock;
 
 /// Facts about one mounted file system, learnt from failed calls.
 #[derive(Debug, Default)]

@@ -16,9 +16,9 @@ use std::cell::RefCell;
 
 use crate::capability::Facts;
 use crate::error::{cancelled, denied, entry_error};
-pub use gaps::data_bytes;
 use gaps::{Gaps, run_at};
 use pipe::Pipe;
+use side::Reader;
 
 mod compare;
 mod gaps;
@@ -27,7 +27,7 @@ mod pipe;
 mod side;
 mod tools;
 
-use side::Reader;
+pub use gaps::data_bytes;
 pub use tools::{RING_PIECE_MIN, Tools};
 
 /// One copy between two open files.

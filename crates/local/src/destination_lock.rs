@@ -1,6 +1,7 @@
 //! Locks on the directories that a job writes to: jobs detect each other even with different state directories.
 use dmover_model::{Event, Fatal, PathBytes, Placement};
 use dmover_observe::Monitor;
+use dmover_observe::lock as locked;
 use dmover_sys::{OwnedFd, file, lock, mount, path, process};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,13 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use crate::root::{Resolved, Root};
-use dmover_observe::lock as locked;
+use claims::Claims;
+use marks::{By, Kind, Marked, Places, Use};
 
 mod claims;
 mod marks;
-
-use claims::Claims;
-use marks::{By, Kind, Marked, Places, Use};
 
 /// A job with more roots than this locks their parent directory instead of each root: a shell expands a '*' to
 /// thousands.

@@ -1,4 +1,5 @@
 //! Open directories of either end.
+use dmover_model::EntryKind;
 use dmover_model::{EntryError, ErrorClass, Metadata, Operation, PathBytes, Side, TreePath};
 use dmover_plan::acl;
 use dmover_plan::history::Clocks;
@@ -16,7 +17,6 @@ use crate::error::entry_error;
 use crate::mounts::UNSEEN;
 use crate::privilege::Privilege;
 use crate::root_side::{RootNames, RootSide};
-use dmover_model::EntryKind;
 
 /// Where a directory is below its root, for messages.
 #[derive(Debug, Clone)]

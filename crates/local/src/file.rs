@@ -18,15 +18,15 @@ use crate::error::entry_error;
 use crate::put_in_place::Renaming;
 use crate::session::{Session, WriteError};
 use crate::source::{Supply, check_empty};
+use patched::PATCHED_MIN;
+use ranges::{covers_all, ranges};
 
 mod existing;
 mod patched;
 mod ranges;
 mod unfinished;
 
-use patched::PATCHED_MIN;
 pub use patched::{OldVersion, unfinished_time};
-use ranges::{covers_all, ranges};
 pub use unfinished::{Replaced, Unfinished};
 
 /// A file that is to be written, and the two directories.

@@ -1,10 +1,9 @@
 //! Flushes to storage what movers have written, before they report it as done.
 use dmover_model::MountId;
+use dmover_observe::lock;
 use dmover_sys::{AsFd, Errno, OwnedFd, file, path};
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-
-use dmover_observe::lock;
 
 /// The file systems that a job writes to.
 ///

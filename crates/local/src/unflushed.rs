@@ -4,11 +4,10 @@
 //! succeeds, while storage has the old data. So these bytes count as different until they are written and flushed
 //! again.
 use dmover_model::{ByteRange, Identity};
+use dmover_observe::lock;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-use dmover_observe::lock;
 
 /// The ranges, by file.
 #[derive(Debug, Default)]

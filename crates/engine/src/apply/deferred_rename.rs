@@ -3,6 +3,9 @@
 //! The content of a file must be on storage before it replaces another file. A flush for each file costs more than
 //! everything else, so the files of many directories wait under temporary names until one flush of the file system
 //! covers all of them.
+use dmover_local::error::{cancelled, entry_error};
+use dmover_local::file::Temporary;
+use dmover_local::put_in_place::Renaming;
 use dmover_model::{EntryError, Operation, Side};
 use dmover_observe::{Activity, station};
 use dmover_sys::directory;
@@ -13,9 +16,6 @@ use crate::level::Level;
 use crate::mover::Mover;
 use crate::planned::{Moved, Planned};
 use crate::waiting_files::{WaitingFile, WaitingFiles};
-use dmover_local::error::{cancelled, entry_error};
-use dmover_local::file::Temporary;
-use dmover_local::put_in_place::Renaming;
 
 impl Mover<'_> {
     /// Delays the rename of a file. If its directory cannot be held open, the file is renamed now.

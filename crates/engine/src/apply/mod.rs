@@ -2,6 +2,10 @@
 //!
 //! It gets batches of records without descriptors, each with its decision; it gets content from the source half only
 //! when an entry needs it. Every entry is retried, timed, counted and reported here.
+use dmover_local::content::data_bytes;
+use dmover_local::error::is_locked_out;
+use dmover_local::session::WriteError;
+use dmover_local::source::Opened;
 use dmover_model::{Action, EntryError, EntryKind, Event, Item, Operation, Side, Verb, When};
 use dmover_observe::{Counter, station};
 use dmover_plan::decide::Decision;
@@ -9,15 +13,11 @@ use dmover_plan::itemize;
 use dmover_sys::path;
 use std::time::Instant;
 
-mod deferred_rename;
-
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::planned::{Moved, Planned};
-use dmover_local::content::data_bytes;
-use dmover_local::error::is_locked_out;
-use dmover_local::session::WriteError;
-use dmover_local::source::Opened;
+
+mod deferred_rename;
 
 impl Mover<'_> {
     /// Applies a batch of planned entries of one directory.

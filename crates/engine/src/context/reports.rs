@@ -4,6 +4,7 @@ use dmover_model::{
     PathBytes, Side, TreePath, Verb,
 };
 use dmover_observe::{Counter, Slow, Spread, lock};
+use dmover_tree::Reports;
 use std::sync::atomic::Ordering;
 
 use super::Engine;
@@ -11,7 +12,6 @@ use crate::control::StopReason;
 use crate::mover_report::{
     ReportItem, collect_count, collect_had, collect_item, collect_slow, collect_spread,
 };
-use dmover_tree::Reports;
 
 impl Engine {
     pub(crate) fn count(&self, counter: Counter) {

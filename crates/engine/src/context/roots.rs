@@ -1,4 +1,6 @@
 //! The roots of a job, by number.
+use dmover_local::root::{Resolver, Root};
+use dmover_local::root_side::RootNames;
 use dmover_model::{
     EntryError, ErrorClass, Operation, PathBytes, Placement, RangeCopy, RootId, Side, TreePath,
 };
@@ -6,8 +8,6 @@ use dmover_observe::lock;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use super::Engine;
-use dmover_local::root::{Resolver, Root};
-use dmover_local::root_side::RootNames;
 
 /// The table of roots. Those of the command line stay open; those of a batch list, which may be millions, are opened
 /// when a task needs them.

@@ -1,12 +1,12 @@
 //! What remains of an interrupted run: parts of large files, and whether it made any progress.
 use dmover_journal::{Locator, PartialFiles, Starts};
+use dmover_local::mounts::names_of;
 use dmover_model::{DirectoryRef, Event, Fatal, FileSystemName, JobId, MountId, Name, PathBytes};
 use dmover_observe::Counter;
 
 use super::{Job, JobList, Outliving, Run};
 use crate::context::Engine;
 use crate::control::StopReason;
-use dmover_local::mounts::names_of;
 
 /// After this many starts without progress, the job reports it.
 const STARTS_IN_VAIN: u32 = 3;

@@ -1,5 +1,6 @@
 //! Detects a destination that is unmounted while a job writes to it (umount(8) -l): no call fails, but the files are
 //! not there afterwards.
+use dmover_local::root::Root;
 use dmover_model::{EntryError, ErrorClass, Operation, PathBytes, Side};
 use dmover_plan::overlap::parse_mountinfo;
 use dmover_sys::{OwnedFd, mount, path, stat};
@@ -7,7 +8,6 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use crate::context::Engine;
-use dmover_local::root::Root;
 
 /// Directories that a job writes to, each on a mount that was visible at the start. They are held open, so that the id
 /// of a mount cannot be reused.

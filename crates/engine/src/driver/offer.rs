@@ -1,5 +1,7 @@
 //! The offer of a job to remote movers.
 use dmover_journal::StateDirectory;
+use dmover_local::root::Resolved;
+use dmover_local::trash::Trash;
 use dmover_model::{Fatal, JobId, Name, PathBytes};
 use dmover_sys::mount;
 
@@ -7,8 +9,6 @@ use super::{Job, JobList};
 use crate::delete_guard::Guard;
 use crate::engine_builder::RunFacts;
 use crate::fleet::{JobOffer, Place, RootsKind};
-use dmover_local::root::Resolved;
-use dmover_local::trash::Trash;
 
 impl RootsKind {
     /// How movers find the roots of a job.

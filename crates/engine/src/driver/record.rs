@@ -3,6 +3,8 @@ use dmover_journal::{
     Begun, Ending, Journal, JournalEntry, LastPass, Ledger, Left, LookedInto, PassKind, PassPlaces,
     StateDirectory, now_ms, source_identity,
 };
+use dmover_local::mounts::MountTable;
+use dmover_local::root::Root;
 use dmover_model::{
     Budget, DirectoryRef, Failed, Fatal, JobId, JobSpec, LinkName, PathBytes, RecheckSet,
     Timestamp, TreePath, Verb, WithheldReason,
@@ -19,8 +21,6 @@ use crate::control::StopReason;
 use crate::extra::is_empty;
 use crate::recheck::Doubtful;
 use crate::report::{JobReport, JobState};
-use dmover_local::mounts::MountTable;
-use dmover_local::root::Root;
 
 /// An open journal, and the changes for the next commit.
 #[derive(Debug)]

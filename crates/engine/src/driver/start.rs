@@ -1,6 +1,11 @@
 //! Checks before a job starts, and what is recorded about them.
 use dmover_digest::manifest::Header;
 use dmover_journal::{ErrorList, Failures, LastPass, OpenFiles, StateDirectory};
+use dmover_local::allowed_trees::AllowedTrees;
+use dmover_local::capability::probe;
+use dmover_local::mounts::MountTable;
+use dmover_local::root::{OverlappingRoots, Resolved, Resolver, Root};
+use dmover_local::trash::Trash;
 use dmover_model::{
     Confirmed, DirectoryRef, Fatal, Identity, JobId, JobSpec, LossKind, Overwrite, PathBytes,
     Placement, ScanNames, TaskKind, Timestamp, TreePath, Verb, WithheldReason,
@@ -16,12 +21,9 @@ use super::{Job, JobList};
 use crate::context::Engine;
 use crate::delete_guard::{Asks, Guard};
 use crate::extra::{doubt, refuse_unmeant};
+use crate::fleet::RootsKind;
 use crate::report::JobReport;
 use crate::sharing::Sharing;
-use dmover_local::capability::probe;
-use dmover_local::mounts::MountTable;
-use dmover_local::root::{Resolved, Root};
-use dmover_local::trash::Trash;
 
 pub(super) fn header(job: &Job, id: &JobId, resolved: &Resolved) -> Header {
     let mut base = job.spec.destination.to_path();
@@ -326,4 +328,25 @@ pub(super) fn first_tasks(list: &JobList, engine: &Engine) -> Vec<TaskKind> {
 /// The name of a run's directory in the trash: its start time (in UTC, without colons), and the job.
 fn name_of_run(job: &JobId) -> String {
     format!("{}-{job}", jiff::Timestamp::now().strftime("%Y-%m-%dT%H-%M-%SZ"))
+}
+
+/// The roots of a job. Those of a batch list are resolved when their line is read.
+pub(super) fn resolve(
+    job: &Job,
+    mounts: &MountTable,
+    remembered: Option<Placement>,
+) -> Result<Resolved, Fatal> {
+    if matches!(job.list, JobList::Pairs(_)) {
+        let (roots, sources, targets) = Default::default();
+        let (placement, meetings) = (Placement::As, OverlappingRoots::default());
+        return Ok(Resolved { roots, placement, meetings, sources, targets });
+    }
+    RootsKind::of(job).resolve(&Resolver {
+        spec: &job.spec,
+        mounts,
+        remembered,
+        privileged: dmover_sys::process::is_privileged(),
+        base: std::path::Path::new(""),
+        bounds: &AllowedTrees::default(),
+    })
 }

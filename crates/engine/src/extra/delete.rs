@@ -2,6 +2,12 @@
 //!
 //! Names are found while directories are read, with their state at that time. Each name is checked again right before
 //! it is deleted: the source must still lack it, and it must still be the same entry.
+use dmover_local::directory::look_at;
+use dmover_local::error::{cancelled, entry_error};
+use dmover_local::removal::is_still;
+use dmover_local::root::Root;
+use dmover_local::trash::Gone;
+use dmover_local::trash::{is_trash, is_trash_of_both};
 use dmover_model::{
     Action, DeleteWhen, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, ExtraName,
     ExtraNames, Identity, Item, Metadata, Name, NewTask, OnTheWay, Operation, Parent, PathBytes,
@@ -21,12 +27,6 @@ use crate::mover::Mover;
 use crate::mover_report::ReportItem;
 use crate::planned::Planned;
 use crate::queue::Class;
-use dmover_local::directory::look_at;
-use dmover_local::error::{cancelled, entry_error};
-use dmover_local::removal::is_still;
-use dmover_local::root::Root;
-use dmover_local::trash::Gone;
-use dmover_local::trash::{is_trash, is_trash_of_both};
 
 const LINKED: &str = "directories replaced some hard links of a file";
 /// How many names are reported or deleted at once.

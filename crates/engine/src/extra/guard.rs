@@ -1,4 +1,5 @@
 //! The guard of deletes: a source that is missing or unreadable looks like an empty one.
+use dmover_local::root::Root;
 use dmover_model::{
     Answer, CoordinatorRequest, DeleteLimit, EntryError, ErrorClass, Event, ExtraNames, Fatal,
     OnTheWay, Operation, PathBytes, Side, WithheldReason,
@@ -16,7 +17,6 @@ use std::time::{Duration, Instant};
 use crate::context::Engine;
 use crate::delete_guard::{Guard, Withheld};
 use crate::mover_report::ReportItem;
-use dmover_local::root::Root;
 
 /// The greatest age of the mount check.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

@@ -1,4 +1,8 @@
 //! Deletes that may be unintended: habits of other tools, and destinations with other content.
+use dmover_local::directory::look_at;
+use dmover_local::mounts::MountTable;
+use dmover_local::root::Root;
+use dmover_local::trash::is_trash;
 use dmover_model::{
     Confirmed, DeletePolicy, Fatal, Identity, Name, PathBytes, Selection, TreePath,
 };
@@ -7,11 +11,6 @@ use dmover_plan::temporary::is_temporary;
 use dmover_sys::directory::DirectoryReader;
 use dmover_sys::{Errno, OwnedFd, path, stat};
 use std::os::unix::ffi::OsStrExt;
-
-use dmover_local::directory::look_at;
-use dmover_local::mounts::MountTable;
-use dmover_local::root::Root;
-use dmover_local::trash::is_trash;
 
 /// The top directory of the destination before the job.
 struct Top {

@@ -1,4 +1,6 @@
 //! Destination names that the source does not have: a comparison reports them, and a deleting pass deletes them.
+use dmover_local::directory::{fold, look_at};
+use dmover_local::error::entry_error;
 use dmover_model::{
     DifferenceKind, EntryError, EntryKind, Identity, Metadata, Name, Operation, Side, TreePath,
 };
@@ -8,18 +10,16 @@ use dmover_sys::{Errno, OwnedFd, path, stat};
 use std::cell::OnceCell;
 use std::collections::HashSet;
 
+use crate::finding::Finding;
+use crate::level::Level;
+use crate::mover::Mover;
+
 mod delete;
 mod guard;
 mod meant;
 
 pub(crate) use guard::{doubt, is_empty, refuse_missing_destination};
 pub(crate) use meant::refuse_unmeant;
-
-use crate::finding::Finding;
-use crate::level::Level;
-use crate::mover::Mover;
-use dmover_local::directory::{fold, look_at};
-use dmover_local::error::entry_error;
 
 /// The most bytes for names of one directory; beyond that the source is asked about each name.
 const NAMES_BYTES_MAX: usize = 4 << 20;

@@ -1,6 +1,9 @@
 //! Parts of large files: when they are flushed and reported, and how a run continues the temporary file of an earlier
 //! one.
 use dmover_journal::Unneeded;
+use dmover_local::error::entry_error;
+use dmover_local::file::Unfinished;
+use dmover_local::source::Supply;
 use dmover_model::{
     DoneParts, EntryError, FileRef, Identity, LargeFile, LargeNews, Metadata, Name, Operation,
     PartialFile, SealTask, Side, Timestamp, When,
@@ -12,9 +15,6 @@ use dmover_sys::{OwnedFd, cache, directory, file, path, set, stat};
 use crate::context::Engine;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use dmover_local::error::entry_error;
-use dmover_local::file::Unfinished;
-use dmover_local::source::Supply;
 
 /// The temporary file of an earlier run, or a file that shares its blocks.
 pub(super) struct Continued<'t> {

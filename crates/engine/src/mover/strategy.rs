@@ -1,12 +1,12 @@
 //! What a verb does with the entries that a scan finds.
+use dmover_local::session::WriteError;
+use dmover_local::source::Opened;
 use dmover_model::{FileRef, LinkGroup, Metadata, Name};
 
 use super::Mover;
 use crate::context::Engine;
 use crate::level::Level;
 use crate::planned::{Moved, Planned};
-use dmover_local::session::WriteError;
-use dmover_local::source::Opened;
 
 /// What a verb does with the entries that a scan finds.
 pub(crate) trait Strategy: Sync {

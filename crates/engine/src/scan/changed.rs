@@ -1,4 +1,6 @@
 //! Scans only paths that a change feed has reported.
+use dmover_local::directory::look_at;
+use dmover_local::error::{cancelled, entry_error};
 use dmover_model::{
     ChangedPlace, EntryError, EntryKind, Metadata, Name, NewTask, Operation, Parent, RootId,
     ScanNames, Side, TaskKind, TreePath,
@@ -9,8 +11,6 @@ use dmover_sys::stat;
 
 use crate::level::Level;
 use crate::mover::Mover;
-use dmover_local::directory::look_at;
-use dmover_local::error::{cancelled, entry_error};
 
 /// How far a path leads.
 enum Way {

@@ -1,4 +1,6 @@
 //! Entries from a list: paths below the source, or pairs of source and destination.
+use dmover_local::error::entry_error;
+use dmover_local::root::Root;
 use dmover_model::{
     DirectoryRef, EntryError, ErrorClass, Name, NewTask, Operation, Parent, PathBytes, Placement,
     RangeCopy, RootId, ScanNames, Side, TaskKind, TreePath,
@@ -7,8 +9,6 @@ use std::sync::Arc;
 
 use crate::level::Level;
 use crate::mover::Mover;
-use dmover_local::error::entry_error;
-use dmover_local::root::Root;
 
 const ENOTDIR: i32 = 20;
 const ELOOP: i32 = 40;

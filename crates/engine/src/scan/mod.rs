@@ -1,5 +1,10 @@
 //! The source half: it reads directories, plans each entry, descends depth first within the budget, and returns the
 //! rest.
+use dmover_local::directory::{Place, handed_down};
+use dmover_local::error::entry_error;
+use dmover_local::make_directory::NewDirectory;
+use dmover_local::root::Root;
+use dmover_local::root_side::RootSide;
 use dmover_model::{
     Action, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, Item, Metadata, Name, NewNode,
     NewTask, Operation, Parent, ScanNames, Side, TaskKind, Verb,
@@ -12,19 +17,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-mod changed;
-mod list;
-
 use crate::extra::SeenNames;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::mover_report::ReportItem;
 use crate::queue::Class;
-use dmover_local::directory::{Place, handed_down};
-use dmover_local::error::entry_error;
-use dmover_local::make_directory::NewDirectory;
-use dmover_local::root::Root;
-use dmover_local::root_side::RootSide;
+
+mod changed;
+mod list;
 
 /// How many entries are planned before they are applied: enough to amortise the overhead, and few in memory.
 const BATCH: usize = 128;

@@ -4,6 +4,8 @@
 //! destination are made on the base. Files that changed at the source after the base was begun are checked more
 //! closely.
 use dmover_journal::{SnapshotRecord, ticked};
+use dmover_local::error::entry_error;
+use dmover_local::session::WriteError;
 use dmover_model::{
     ByteRange, EntryError, EntryKind, Fatal, Identity, Operation, Share, Side, SnapshotPolicy,
 };
@@ -21,8 +23,6 @@ use crate::mover::Mover;
 use crate::planned::{Based, Moved, Planned};
 use crate::sharing::{Base, Sharing};
 use crate::snapshot_base::source_object;
-use dmover_local::error::entry_error;
-use dmover_local::session::WriteError;
 
 impl Sharing {
     /// Opens the state for a job that creates a snapshot.

@@ -1,5 +1,6 @@
 //! Compares content: both sides of a file, or one side with digests.
 use dmover_digest::Fold;
+use dmover_local::source::{Content, has_settled};
 use dmover_model::{
     Against, ByteRange, CompareTask, Digest, EntryError, EntryKind, EntryRecord, Metadata, Name,
     PathBytes, Shape, Side, Verb, Version,
@@ -16,7 +17,6 @@ use crate::finding::{Pair, changed};
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::sum::{Part, differing};
-use dmover_local::source::{Content, has_settled};
 
 impl Engine {
     /// The size of the parts in which several movers compare a file, if that is worthwhile.

@@ -2,6 +2,9 @@
 //!
 //! A comparison runs as a copy that writes nothing: the same scan, the same checks of both sides. Differences are
 //! reported, and copied again if requested (`repair`).
+use dmover_local::error::entry_error;
+use dmover_local::session::WriteError;
+use dmover_local::source::Content;
 use dmover_model::{
     Against, ByteRange, CompareTask, DifferenceDetail, DifferenceKind, DifferenceSet, EntryError,
     EntryKind, EntryRecord, ErrorClass, FileRef, Identity, JudgeTask, LinkGroup, Metadata, Name,
@@ -19,9 +22,6 @@ use crate::finding::{Finding, Unrepaired, changed};
 use crate::level::{Level, file_ref};
 use crate::mover::Mover;
 use crate::planned::{Moved, Planned};
-use dmover_local::error::entry_error;
-use dmover_local::session::WriteError;
-use dmover_local::source::Content;
 
 mod content;
 mod records;

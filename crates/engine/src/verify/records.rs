@@ -1,4 +1,7 @@
 //! Compares a tree with its manifest.
+use dmover_local::capability::Facts;
+use dmover_local::directory::look_at;
+use dmover_local::error::{at_destination, entry_error};
 use dmover_model::{
     Against, ByteRange, CompareTask, DifferenceKind, DifferenceSet, Digest, EntryError, EntryKind,
     EntryRecord, Extended, FileRef, Identity, JudgeTask, LinkGroup, LinkName, Metadata, MountId,
@@ -10,6 +13,7 @@ use dmover_plan::chunk;
 use dmover_plan::verify::{Differing, Scope, Sight, differences};
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, directory, stat};
+use dmover_tree::Permit;
 use std::sync::Arc;
 
 use super::content::{pieces_of, whole_pieces};
@@ -19,10 +23,6 @@ use crate::level::Level;
 use crate::manifest_attributes::Whose;
 use crate::mover::Mover;
 use crate::queue::Class;
-use dmover_local::capability::Facts;
-use dmover_local::directory::look_at;
-use dmover_local::error::{at_destination, entry_error};
-use dmover_tree::Permit;
 
 /// A mount id that no mount has, under which hard links of a manifest are grouped.
 const RECORDED: MountId = MountId(u32::MAX);

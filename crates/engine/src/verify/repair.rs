@@ -3,6 +3,11 @@
 //! Where blocks can be shared, ranges of a file are replaced in a clone of it, which is then renamed into place;
 //! otherwise they are written into the file. Meanwhile its modification time marks it as incomplete, and equal ranges
 //! are not touched.
+use dmover_local::content::{Holes, Transfer};
+use dmover_local::error::{EPERM, at_destination, entry_error};
+use dmover_local::file::{FileOrder, Unfinished};
+use dmover_local::session::WriteError;
+use dmover_local::source::{Supply, open_to_read};
 use dmover_model::{
     ByteRange, Content, EntryError, EntryKind, ErrorClass, LinkGroup, Metadata, Operation,
     PathBytes, Side,
@@ -17,11 +22,6 @@ use crate::finding::{Finding, Pair, changed};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::planned::Planned;
-use dmover_local::content::{Holes, Transfer};
-use dmover_local::error::{EPERM, at_destination, entry_error};
-use dmover_local::file::{FileOrder, Unfinished};
-use dmover_local::session::WriteError;
-use dmover_local::source::{Supply, open_to_read};
 
 impl Mover<'_> {
     /// Copies differences again.

@@ -1,4 +1,7 @@
 //! Repairs a tree that was compared with a manifest, from a second tree.
+use dmover_local::capability::Facts;
+use dmover_local::directory::look_at;
+use dmover_local::error::entry_error;
 use dmover_model::{
     ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Extended, Metadata, Name, Operation,
     PathBytes, Record, RootId, Side, TreePath, VerifyLevel,
@@ -15,9 +18,6 @@ use crate::finding::{Finding, changed};
 use crate::level::Level;
 use crate::manifest_attributes::Whose;
 use crate::mover::Mover;
-use dmover_local::capability::Facts;
-use dmover_local::directory::look_at;
-use dmover_local::error::entry_error;
 
 /// The tree from which repairs are copied.
 const REPAIRED: RootId = RootId(1);

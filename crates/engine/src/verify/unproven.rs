@@ -1,10 +1,10 @@
 //! Files whose data does not read back as it was read at the source.
+use dmover_local::error::entry_error;
+use dmover_local::file::unfinished_time;
 use dmover_model::{EntryError, EntryKind, Operation, Record, Side};
 use dmover_sys::{Errno, path, set, stat};
 
 use crate::context::Engine;
-use dmover_local::error::entry_error;
-use dmover_local::file::unfinished_time;
 
 /// A file whose modification time differs from the one that it got by more than this was written by another program.
 const NEAR_S: u64 = 2;

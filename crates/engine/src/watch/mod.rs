@@ -4,6 +4,7 @@
 //! scan is repeated if that is not enough: the feed has lost events, a name belongs to an inode with several names, an
 //! entry failed, or the last full scan was long ago.
 use dmover_journal::{Ask, JobPhase, StateDirectory};
+use dmover_local::fanotify_feed::{PLACES_MAX, TOO_MANY};
 use dmover_model::{ChangeFeed, DeleteWhen, Fatal, FeedBatch, FeedError, PathBytes, TreePath};
 use dmover_observe::{Counter, Counters};
 use dmover_plan::debounce::{Patience, Pending};
@@ -18,7 +19,6 @@ use crate::driver::{Job, Then, run_job};
 use crate::job_identity::job_id;
 use crate::job_list::JobList;
 use crate::report::{JobReport, JobState};
-use dmover_local::fanotify_feed::{PLACES_MAX, TOO_MANY};
 
 /// A file that is being written and was not closed is scanned after this time in any case; no path waits longer than
 /// the second time.
