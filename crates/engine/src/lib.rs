@@ -88,8 +88,4 @@ pub use job_list::{JobList, Pair, RecordSupply, SumSupply};
 pub use mover_report::MoverReport;
 pub use recorder::Recorder;
 pub use report::{JobReport, JobState};
-pub use snapshot::{
-    FoundCounts, OWN as OWN_SNAPSHOTS, Snapshot, SnapshotCounts, SnapshotDirectory,
-    check_snapshot_paths,
-};
 pub use watch::{WatchOptions, Watched, watch};

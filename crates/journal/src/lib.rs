@@ -27,7 +27,9 @@ pub use ledger::{Ledger, SpillLedger};
 pub use movers_elsewhere::MoversElsewhere;
 pub use open_files::OpenFiles;
 pub use partial_files::{Locator, PartialFiles, Starts, Unneeded};
-pub use snapshot_record::{SnapshotRecord, SourceObject};
+pub use snapshot_record::{
+    OWN as OWN_SNAPSHOTS, SnapshotRecord, SourceObject, UNFINISHED, file_of,
+};
 pub use state::{
     Ask, ErrorList, Failures, JobFile, JobLock, JobPhase, JobStatus, LabelHeld, LabelTurn, Listed,
     StateDirectory, Unlisted, Volume, source_identity,

@@ -15,6 +15,11 @@ const TABLES: &str = "
     CREATE TABLE linked (inode INTEGER PRIMARY KEY, source INTEGER NOT NULL, born_ns INTEGER NOT NULL);
 ";
 
+/// The directory for dmover's own data in a directory of snapshots.
+pub const OWN: &str = ".dmover-snapshots";
+/// The tree in progress, in [`OWN`].
+pub const UNFINISHED: &str = "unfinished";
+
 /// An object of the source: its inode number and creation time, because the number may be reused.
 pub type SourceObject = (u64, i64);
 
@@ -148,4 +153,9 @@ fn damaged(path: &Path, error: &rusqlite::Error) -> Fatal {
         "if it is damaged, move it away; its snapshot stays intact, and the next snapshot shares \
         no files with it",
     )
+}
+
+/// The name of the record of a snapshot, in [`OWN`].
+pub fn file_of(name: &str) -> String {
+    format!("{name}.sqlite")
 }

@@ -283,3 +283,9 @@ pub fn look_at(fd: impl AsFd, name: &[u8]) -> Result<Option<stat::Stat>, Errno> 
 pub fn fold(name: &[u8]) -> String {
     String::from_utf8_lossy(name).to_uppercase().to_lowercase()
 }
+
+/// What identifies a tree, whatever its path: its top directory, and when that was made.
+pub fn tree_identity((found, born): &(stat::Stat, Option<(i64, u32)>)) -> Vec<u8> {
+    let (seconds, nanoseconds) = born.unwrap_or_default();
+    format!("{}:{seconds}.{nanoseconds:09}", found.inode).into_bytes()
+}

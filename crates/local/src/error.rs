@@ -1,7 +1,8 @@
 //! The errors of system calls on entries. Errors of entries are data, see `dmover_model`.
-use dmover_model::{EntryError, ErrorClass, Operation, PathBytes, Side};
+use dmover_model::{EntryError, ErrorClass, Fatal, Operation, PathBytes, Side};
 use dmover_sys::Errno;
 use dmover_tree::Denied;
+use std::path::Path;
 
 /// The number of EPERM, for errors of entries.
 pub const EPERM: i32 = 1;
@@ -52,4 +53,13 @@ pub fn at_destination(error: EntryError) -> EntryError {
         errno => ErrorClass::from_errno(errno, Side::Destination),
     };
     EntryError { side: Side::Destination, class, ..error }
+}
+
+/// The refusal of a job that cannot use one of its own files or directories.
+pub fn failed(at: &Path, doing: &str, error: Errno) -> Fatal {
+    let reason = std::io::Error::from(error);
+    Fatal::refused(
+        format!("cannot {doing} '{}': {reason}", at.display()),
+        "check permissions and space",
+    )
 }

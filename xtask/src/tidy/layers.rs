@@ -54,6 +54,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "dmover-job",
         &[
             "dmover-engine",
+            "dmover-local",
             "dmover-journal",
             "dmover-digest",
             "dmover-sys",

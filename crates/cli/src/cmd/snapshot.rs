@@ -1,10 +1,10 @@
 //! `dmover snapshot`.
 use clap::ArgMatches;
-use dmover_engine::{
-    Control, FoundCounts, Job, JobList, JobReport, JobState, OWN_SNAPSHOTS as OWN, Snapshot,
-    SnapshotCounts, SnapshotDirectory, StopReason, check_snapshot_paths, job_id, run_job,
+use dmover_engine::{Control, Job, JobList, JobReport, JobState, StopReason, job_id, run_job};
+use dmover_job::{
+    FoundCounts, Published, Snapshot, SnapshotCounts, SnapshotDirectory, check_snapshot_paths,
 };
-use dmover_job::Published;
+use dmover_journal::OWN_SNAPSHOTS as OWN;
 use dmover_model::{ExitCode as Code, Fatal, PathBytes, Share, SnapshotPolicy, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
 use dmover_plan::retention::{Dated, Retention};

@@ -3,7 +3,11 @@
 //! A directory of snapshots has one directory for each snapshot, named after its start time; a link `latest`; and
 //! [`OWN`] with a record of each snapshot and the tree in progress. That tree is created by an ordinary `sync` pass and
 //! gets its name when it is complete.
-use dmover_journal::{SnapshotRecord, same_work, source_identity};
+use dmover_journal::{
+    OWN_SNAPSHOTS as OWN, SnapshotRecord, UNFINISHED, file_of, same_work, source_identity,
+};
+use dmover_local::directory::tree_identity;
+use dmover_local::error::failed;
 use dmover_model::{Fatal, JobId, JobSpec};
 use dmover_sys::{Errno, OwnedFd, directory, file, flags, mount, path, set, stat};
 use std::ffi::OsStr;
@@ -11,14 +15,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 mod paths;
-mod share;
 
 pub use paths::check_snapshot_paths;
 
-/// The directory for dmover's own data.
-pub const OWN: &str = ".dmover-snapshots";
-/// The tree in progress, in [`OWN`].
-const UNFINISHED: &str = "unfinished";
 /// A link to the newest snapshot.
 const LATEST: &str = "latest";
 /// The prefix of trees that are being removed, in [`OWN`].
@@ -581,12 +580,6 @@ impl std::fmt::Display for Dress {
     }
 }
 
-/// The identity of a tree.
-fn tree_identity((found, born): &(stat::Stat, Option<(i64, u32)>)) -> Vec<u8> {
-    let (seconds, nanoseconds) = born.unwrap_or_default();
-    format!("{}:{seconds}.{nanoseconds:09}", found.inode).into_bytes()
-}
-
 /// The job and the rules of a tree: only the same job knows what is in the tree and what a crash may have damaged.
 fn work_of((job, spec): (&JobId, &JobSpec)) -> Vec<u8> {
     let mut spec = spec.clone();
@@ -595,10 +588,6 @@ fn work_of((job, spec): (&JobId, &JobSpec)) -> Vec<u8> {
         sync.snapshot = None;
     }
     format!("{job} {}", same_work(&spec)).into_bytes()
-}
-
-fn file_of(name: &str) -> String {
-    format!("{name}.sqlite")
 }
 
 fn make(parent: &OwnedFd, name: &str) -> Result<(), Errno> {
@@ -622,12 +611,4 @@ fn open_top(at: &Path) -> Result<OwnedFd, Fatal> {
             not be mounted",
         )
     })
-}
-
-fn failed(at: &Path, doing: &str, error: Errno) -> Fatal {
-    let reason = std::io::Error::from(error);
-    Fatal::refused(
-        format!("cannot {doing} '{}': {reason}", at.display()),
-        "check permissions and space",
-    )
 }

@@ -3,7 +3,7 @@ use dmover_model::Fatal;
 use dmover_sys::{Errno, OwnedFd, mount, path, stat};
 use std::path::Path;
 
-use super::OWN;
+use dmover_journal::OWN_SNAPSHOTS as OWN;
 
 /// Refuses an invalid source, such as exchanged arguments, which would store all snapshots in another tree.
 ///

@@ -3,8 +3,9 @@
 //! A file of the base is taken if nothing distinguishes it from its source: the checks of a `sync` pass on the
 //! destination are made on the base. Files that changed at the source after the base was begun are checked more
 //! closely.
-use dmover_journal::{SnapshotRecord, ticked};
-use dmover_local::error::entry_error;
+use dmover_journal::{OWN_SNAPSHOTS as OWN, SnapshotRecord, UNFINISHED, file_of, ticked};
+use dmover_local::directory::tree_identity;
+use dmover_local::error::{entry_error, failed};
 use dmover_local::session::WriteError;
 use dmover_model::{
     ByteRange, EntryError, EntryKind, Fatal, Identity, Operation, Share, Side, SnapshotPolicy,
@@ -16,7 +17,6 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, copy, directory, path, stat};
 use std::sync::Mutex;
 
-use super::{OWN, UNFINISHED, file_of};
 use crate::finding::changed;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
@@ -31,9 +31,9 @@ impl Sharing {
         let own = directory.join(OWN);
         let base = policy.base.as_ref().map(|name| -> Result<Option<Base>, Fatal> {
             let at = directory.join(name);
-            let top = path::open_directory(&at).map_err(|e| super::failed(&at, "open", e))?;
+            let top = path::open_directory(&at).map_err(|e| failed(&at, "open", e))?;
             let record = SnapshotRecord::read(own.join(file_of(name)))?;
-            let tree = stat::stat_born_at(&top, b"").map(|found| super::tree_identity(&found));
+            let tree = stat::stat_born_at(&top, b"").map(|found| tree_identity(&found));
             if record.bytes("tree")?.is_some_and(|known| tree.is_ok_and(|tree| tree != known)) {
                 // It was copied here, and the record speaks of inodes of another tree.
                 tracing::warn!(
