@@ -58,7 +58,8 @@ impl Engine {
             note(DifferenceKind::Flags, flags_differ(settable, found.flags));
         }
         if keeps(Attribute::Project) && held == Held::Open && expected.project != found.project {
-            let wanted = self.expected_project(level, kind, expected.project)?;
+            let wanted =
+                self.local().expected_project(self.project_of(level, kind), expected.project)?;
             if wanted.is_some_and(|wanted| wanted != found.project) {
                 note(DifferenceKind::Project, true);
             }

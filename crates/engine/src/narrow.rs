@@ -1,73 +1,17 @@
 //! Narrows directories that give more access than their source, before entries are copied into them.
 //!
 //! The final mode of a directory is set when everything below it is done. Until then new entries must not be accessible
-//! to users whom the source excludes: this module only removes permission bits and a wrong owner.
-use dmover_local::attributes::ACCESS_ACL;
+//! to users whom the source excludes: only permission bits and a wrong owner are removed.
 use dmover_local::error::entry_error;
+use dmover_local::narrow::OTHERS;
 use dmover_local::root::Root;
-use dmover_model::{Attribute, EntryError, EntryKind, Metadata, Operation, RootId, Side, TreePath};
+use dmover_model::{EntryError, Operation, RootId, Side, TreePath};
 use dmover_observe::Counter;
-use dmover_plan::acl;
-use dmover_sys::xattr::{self, Held};
-use dmover_sys::{AsFd, Errno, OwnedFd, path, set, stat};
+use dmover_sys::stat;
 use std::sync::Arc;
 
-use crate::context::Engine;
-use crate::level::{Level, TargetDirectory};
+use crate::level::Level;
 use crate::mover::Mover;
-
-/// The place of an entry that is about to move, and its metadata.
-type Moving<'a> = ((&'a TargetDirectory, &'a [u8]), &'a Metadata);
-
-const OTHERS: u32 = 0o077;
-const GROUP: u32 = 0o070;
-const OWNER: u32 = 0o700;
-const STICKY: u32 = 0o1000;
-
-impl Engine {
-    fn sets_modes(&self) -> bool {
-        let policy = &self.spec.policy;
-        self.spec.verb.fills()
-            && policy.preserve.has(Attribute::Mode)
-            && !(policy.dry_run || policy.skip_chmod || self.clears_all())
-    }
-
-    /// The owner that an entry must get, as far as this process can set it.
-    fn owner_to_set(&self, new: &Metadata, old: &Metadata) -> Option<(u32, u32)> {
-        let owner = (self.ids.user(new.uid), self.ids.group(new.gid));
-        let sets = self.end.privilege.privileged && self.spec.policy.preserve.has(Attribute::Owner);
-        (sets && owner != (old.uid, old.gid)).then_some(owner)
-    }
-
-    /// The permissions that the source gives to its owner, its group and others. An ACL that the destination does not
-    /// have in the same form closes the group, because the group bits are the mask of all users in the ACL.
-    fn allowed(
-        &self,
-        new: &Metadata,
-        (source, target): (impl AsFd, impl AsFd),
-        held: Held,
-    ) -> Result<u32, Errno> {
-        let mode = new.mode & 0o777;
-        let wanted = xattr::get(source, held, ACCESS_ACL)?;
-        if !self.spec.policy.preserve.has(Attribute::Acl) {
-            let group = wanted.as_deref().and_then(acl::owning_group);
-            return Ok(group.map_or(mode, |group| mode & !GROUP | group << 3));
-        }
-        let maps = !self.ids.is_identity();
-        let mapped = wanted.as_deref().filter(|_| maps).and_then(|acl| self.ids.posix_acl(acl));
-        let same = mapped.or(wanted) == xattr::get(target, held, ACCESS_ACL)?;
-        Ok(if same { mode } else { mode & !GROUP })
-    }
-}
-
-/// Ignores errors where modes or owners cannot be set: finishing the entry reports the loss.
-fn unless_impossible(set: Result<(), Errno>) -> Result<bool, Errno> {
-    match set {
-        Ok(()) => Ok(true),
-        Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
 
 impl Mover<'_> {
     /// Removes permissions from a destination directory that its source does not give.
@@ -75,12 +19,12 @@ impl Mover<'_> {
         let engine = self.engine;
         let Some(target) = &level.target else { return Ok(()) };
         let (new, old) = (&level.source.metadata, &target.metadata);
-        let wide = old.mode & OTHERS != 0 || engine.owner_to_set(new, old).is_some();
+        let wide = old.mode & OTHERS != 0 || engine.local().owner_to_set(new, old).is_some();
         let unlike = self.is_unlike(new, old) || engine.is_touched(level, new, old);
-        if target.made || !wide || !unlike || !engine.sets_modes() {
+        if target.made || !wide || !unlike || !engine.local().rules.sets_modes {
             return Ok(());
         }
-        let narrowed = self.try_to_narrow(level, target);
+        let narrowed = engine.local().narrow_directory(&level.source, target);
         let narrowed = narrowed.map_err(|e| {
             entry_error(Side::Destination, Operation::SetMode, level.own_target_path(), e)
         })?;
@@ -92,42 +36,9 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Returns the new metadata of the directory, if anything was removed.
-    fn try_to_narrow(
-        &self,
-        level: &Level,
-        target: &TargetDirectory,
-    ) -> Result<Option<Metadata>, Errno> {
-        let engine = self.engine;
-        let (new, old) = (&level.source.metadata, &target.metadata);
-        let mut allowed = engine.allowed(new, (&level.source.fd, &target.fd), Held::Open)?;
-        if !engine.end.privilege.privileged {
-            // Who fills it has to get in.
-            allowed |= OWNER;
-        }
-        let mut changed = false;
-        if let Some((uid, gid)) = engine.owner_to_set(new, old) {
-            changed = unless_impossible(set::owner(&target.fd, Some(uid), Some(gid)))?;
-        }
-        if !changed && engine.ids.group(new.gid) != old.gid {
-            allowed &= !GROUP;
-        }
-        let mode = old.mode & 0o7000 | new.mode & STICKY | old.mode & allowed;
-        if mode != old.mode & 0o7777 {
-            let mut set = set::mode(&target.fd, mode);
-            if set == Err(Errno::PERM) && engine.attributes().lift_flags(target.fd.as_fd()) {
-                set = set::mode(&target.fd, mode);
-            }
-            changed |= unless_impossible(set)?;
-        }
-        changed
-            .then(|| stat::stat_fd(&target.fd).map(|now| engine.end.mounts.metadata(&now)))
-            .transpose()
-    }
-
     /// Narrows a directory and all directories above it, before an entry is moved into it.
     pub(crate) fn narrow_above(&self, root: &Arc<Root>, at: &TreePath) -> Result<(), EntryError> {
-        if !self.engine.sets_modes() || self.narrowed.borrow().as_ref() == Some(at) {
+        if !self.engine.local().rules.sets_modes || self.narrowed.borrow().as_ref() == Some(at) {
             return Ok(());
         }
         let mut place = TreePath::root();
@@ -142,79 +53,5 @@ impl Mover<'_> {
         }
         *self.narrowed.borrow_mut() = Some(at.clone());
         Ok(())
-    }
-
-    /// Narrows an entry before it moves into another directory, where users may reach it whom the old place excluded. A
-    /// directory is closed to all other users, like a new one, until everything below it was checked. Returns whether
-    /// it may move.
-    pub(crate) fn narrow_moved(
-        &self,
-        (holder, name): (&TargetDirectory, &[u8]),
-        old: &Metadata,
-        source: Option<(&OwnedFd, &[u8], &Metadata)>,
-    ) -> Result<bool, Errno> {
-        let engine = self.engine;
-        if old.kind == EntryKind::Symlink || !engine.sets_modes() {
-            return Ok(true);
-        }
-        let pinned = path::pin_at(&holder.fd, name)?;
-        if engine.end.mounts.identity(&stat::stat_fd(&pinned)?) != old.identity {
-            return Ok(false);
-        }
-        let is_directory = old.kind == EntryKind::Directory;
-        let owner = source.and_then(|(.., new)| engine.owner_to_set(new, old));
-        if let Some((uid, gid)) = owner.filter(|_| is_directory) {
-            unless_impossible(set::owner(&pinned, Some(uid), Some(gid)))?;
-        } else if owner.is_some_and(|(uid, _)| uid != old.uid) {
-            // Its owner could read there what is copied for other users.
-            return Ok(false);
-        }
-        let allowed = match source.filter(|_| !is_directory && old.mode & OTHERS != 0) {
-            Some((fd, name, new)) => {
-                let own = path::pin_at(fd, name)?;
-                let allowed = engine.allowed(new, (&own, &pinned), Held::Pinned)?;
-                if owner.is_some() { allowed & !GROUP } else { allowed }
-            }
-            None => OWNER,
-        };
-        let mode = old.mode & 0o7000 | old.mode & (allowed | OWNER);
-        if mode != old.mode & 0o7777 {
-            unless_impossible(set::mode_pinned(&pinned, mode))?;
-        }
-        Ok(true)
-    }
-
-    /// Narrows an entry and another one with which it is exchanged.
-    pub(crate) fn narrow_both(
-        &self,
-        [one, other]: [Option<Moving<'_>>; 2],
-        source: Option<(&OwnedFd, &[u8], &Metadata)>,
-    ) -> Result<bool, Errno> {
-        let may = one.map_or(Ok(true), |(at, old)| self.narrow_moved(at, old, source))?;
-        Ok(may && other.map_or(Ok(true), |(at, old)| self.narrow_moved(at, old, None))?)
-    }
-
-    /// Restores the permissions of an entry that was not moved.
-    pub(crate) fn put_back(&self, (holder, name): (&TargetDirectory, &[u8]), old: &Metadata) {
-        if old.kind == EntryKind::Symlink || !self.engine.sets_modes() {
-            return;
-        }
-        let put_back = || -> Result<(), Errno> {
-            let pinned = path::pin_at(&holder.fd, name)?;
-            let now = self.engine.end.mounts.metadata(&stat::stat_fd(&pinned)?);
-            if now.identity != old.identity {
-                return Ok(());
-            }
-            if (now.uid, now.gid) != (old.uid, old.gid) {
-                set::owner(&pinned, Some(old.uid), Some(old.gid))?;
-            }
-            if now.mode != old.mode {
-                set::mode_pinned(&pinned, old.mode & 0o7777)?;
-            }
-            Ok(())
-        };
-        if let Err(error) = put_back() {
-            tracing::warn!(?error, "cannot restore the mode of an entry that was not moved");
-        }
     }
 }

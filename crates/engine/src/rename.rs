@@ -101,7 +101,7 @@ impl Mover<'_> {
         let found = engine.end.mounts.metadata(&copy.0);
         let both = [Some(((&old, old_name), &found)), other.map(|other| ((&new, new_name), other))];
         let own = Some((&source.fd, new_name, &metadata));
-        let narrowed = if elsewhere { self.narrow_both(both, own) } else { Ok(true) };
+        let narrowed = if elsewhere { self.session.local.narrow_both(both, own) } else { Ok(true) };
         let result = match narrowed {
             Ok(false) => Ok(MoveResult::Left),
             Ok(true) => match self.make_move(wanted, &ends, there.as_ref()) {
@@ -113,7 +113,7 @@ impl Mover<'_> {
             Err(error) => Err(error),
         };
         if elsewhere && matches!(result, Ok(MoveResult::Left) | Err(_)) {
-            both.into_iter().flatten().for_each(|(at, old)| self.put_back(at, old));
+            both.into_iter().flatten().for_each(|(at, old)| self.session.local.put_back(at, old));
         }
         let result = result.map_err(refused)?;
         if result != MoveResult::Left {

@@ -1,25 +1,18 @@
-//! Rights that attributes grant: an owner, set-id bits and capabilities let content act with the rights of a user.
-//!
-//! The owner of a file can give it any size and times. A file that looks equal and belongs to another user may have any
-//! content, and that user may have it open for writing: a comparison would say nothing about later content. Such a file
-//! gets no rights; a new inode with the content of the source replaces it. Who may rename entries in the directory can
-//! exchange the names of two files of ours: such a file gets rights, or another owner, only after its content was compared.
-use dmover_model::{Attribute, EntryKind, EntryRecord, Metadata};
+//! Rights that attributes of the source would give to a file of the destination.
+use dmover_local::rights::Sides;
+use dmover_model::{EntryRecord, Metadata};
 use dmover_plan::decide::Decision;
-use dmover_sys::xattr::Held;
-use dmover_sys::{Errno, OwnedFd, directory, file, path, set, stat, xattr};
 
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 
-const SET_ID: u32 = 0o6000;
-const EXECUTE: u32 = 0o111;
-const OTHERS_WRITE: u32 = 0o022;
-const CAPABILITY: &[u8] = b"security.capability";
-
 impl Mover<'_> {
+    fn sides<'l>(&self, level: &'l Level, to: &'l TargetDirectory) -> Sides<'l> {
+        Sides { from: &level.source, to, follows: self.engine.follows(level) }
+    }
+
     /// Whether a decision that keeps the inode would give it rights that its present owner does not have.
-    pub(crate) fn would_grant(
+    pub fn would_grant(
         &self,
         decision: Decision,
         level: &Level,
@@ -31,144 +24,29 @@ impl Mover<'_> {
 
     /// Whether attributes of the source would give rights to a file of another user.
     pub(crate) fn grants(&self, level: &Level, record: &EntryRecord, old: &Metadata) -> bool {
-        let (engine, new) = (self.engine, &record.metadata);
-        let is_file = (new.kind, old.kind) == (EntryKind::File, EntryKind::File);
-        // Only an owner may set a time: what belongs to us and has the time of the source is what we have written.
-        let own = [0, engine.end.privilege.uid].contains(&old.uid);
-        if !is_file || own || !engine.end.privilege.privileged {
-            return false;
-        }
-        let keeps = |attribute| engine.spec.policy.preserve.has(attribute);
-        let owned = keeps(Attribute::Owner);
-        let user = owned && engine.ids.user(new.uid) != old.uid;
-        let group = owned && engine.ids.group(new.gid) != old.gid;
-        let bits = if keeps(Attribute::Mode) { new.mode & SET_ID } else { 0 };
-        let set_id = bits != 0 && (group || bits & !old.mode != 0);
-        let Some(target) = level.target.as_ref() else { return false };
-        if user || set_id {
-            return self.keeps_owners(target, new);
-        }
-        keeps(Attribute::Xattr)
-            && new.mode & EXECUTE != 0
-            && self.has_other_capability(level, target, record)
+        let target = level.target.as_ref();
+        target.is_some_and(|to| self.session.grants(self.sides(level, to), record, old))
     }
 
-    /// Whether attributes of the source would give rights to a file of ours, or to others the right to read it. It may be
-    /// another one of our files than the one that was copied to this name: whoever may rename entries in its directory may
-    /// have exchanged them. For set-id bits and capabilities it counts who could ever do that, otherwise who can now.
+    /// Whether attributes of the source would give rights to a file of ours, or to others the right to read it.
     pub(crate) fn would_empower(
         &self,
         level: &Level,
         record: &EntryRecord,
         old: &Metadata,
     ) -> bool {
-        let (engine, new) = (self.engine, &record.metadata);
-        let Some(target) = level.target.as_ref().filter(|target| !target.made) else {
-            return false;
-        };
-        let is_ours = |uid| [0, engine.end.privilege.uid].contains(&uid);
-        let is_file = (new.kind, old.kind) == (EntryKind::File, EntryKind::File);
-        if !is_file || !is_ours(old.uid) || level.root.range.is_some() {
-            return false;
-        }
-        let directory = target.narrowed.as_deref().unwrap_or(&target.metadata);
-        let is_closed = is_ours(directory.uid) && directory.mode & OTHERS_WRITE == 0;
-        let keeps_mode = engine.spec.policy.preserve.has(Attribute::Mode);
-        let widens = keeps_mode && new.mode & !old.mode & 0o777 != 0;
-        (!is_closed && (widens || self.gets_another_owner(new, old)))
-            || self.gives_rights(level, target, (record, old))
-    }
-
-    /// Whether attributes of the source have set-id bits or a capability that the file does not have, or set-id bits of
-    /// another owner.
-    fn gives_rights(
-        &self,
-        level: &Level,
-        directory: &TargetDirectory,
-        (record, old): (&EntryRecord, &Metadata),
-    ) -> bool {
-        let (engine, new) = (self.engine, &record.metadata);
-        let keeps = |attribute| engine.spec.policy.preserve.has(attribute);
-        let bits = if keeps(Attribute::Mode) { new.mode & SET_ID } else { 0 };
-        (bits != 0 && (bits & !old.mode != 0 || self.gets_another_owner(new, old)))
-            || (keeps(Attribute::Xattr)
-                && engine.end.privilege.privileged
-                && new.mode & EXECUTE != 0
-                && self.has_other_capability(level, directory, record))
-    }
-
-    fn gets_another_owner(&self, new: &Metadata, old: &Metadata) -> bool {
-        let engine = self.engine;
-        engine.end.privilege.privileged
-            && engine.spec.policy.preserve.has(Attribute::Owner)
-            && (engine.ids.user(new.uid), engine.ids.group(new.gid)) != (old.uid, old.gid)
+        let target = level.target.as_ref().filter(|_| level.root.range.is_none());
+        target.is_some_and(|to| self.session.would_empower(self.sides(level, to), record, old))
     }
 
     /// What to do with a file of an earlier snapshot that looks equal, before a clone of it gets the attributes of the
-    /// source: its owner may have written to it.
+    /// source.
     pub(crate) fn before_a_clone(
         &self,
         level: &Level,
         base: &TargetDirectory,
-        (record, old): (&EntryRecord, &Metadata),
+        of: (&EntryRecord, &Metadata),
     ) -> Decision {
-        let gives = self.gets_another_owner(&record.metadata, old)
-            || self.gives_rights(level, base, (record, old));
-        match [0, self.engine.end.privilege.uid].contains(&old.uid) {
-            _ if !gives => Decision::Inspect,
-            true => Decision::Compare,
-            false => Decision::Replace,
-        }
-    }
-
-    fn has_other_capability(
-        &self,
-        level: &Level,
-        target: &TargetDirectory,
-        record: &EntryRecord,
-    ) -> bool {
-        let follows = self.engine.follows(level);
-        let capability = |directory: &OwnedFd, name: &[u8], follows| -> Result<_, Errno> {
-            xattr::get(path::open_file_at(directory, name, follows)?, Held::Open, CAPABILITY)
-        };
-        // An unreadable one is reported when the entry is copied.
-        match capability(&level.source.fd, record.name.as_bytes(), follows) {
-            Ok(Some(wanted)) => {
-                let last = record.destination_name().as_bytes();
-                capability(&target.fd, last, false) != Ok(Some(wanted))
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether the file system keeps owners that are set. If not, a new file would look as wrong as the old one in
-    /// every pass, and an owner that is not kept grants nothing.
-    fn keeps_owners(&self, target: &TargetDirectory, wanted: &Metadata) -> bool {
-        let (engine, facts) = (self.engine, &target.facts);
-        if facts.local || engine.spec.policy.dry_run {
-            return true;
-        }
-        *facts.keeps_owners.get_or_init(|| {
-            let owner = (engine.ids.user(wanted.uid), engine.ids.group(wanted.gid));
-            let kept = |probe: OwnedFd| {
-                set::owner(&probe, Some(owner.0), Some(owner.1))?;
-                stat::stat_fd(&probe).map(|found| (found.uid, found.gid) == owner)
-            };
-            let probed = match file::create_unnamed(&target.fd, 0o600) {
-                Err(_) => {
-                    let name = self.session.temporary_name();
-                    file::create_new(&target.fd, name.as_bytes(), 0o600).and_then(|probe| {
-                        let kept = kept(probe);
-                        directory::unlink(&target.fd, name.as_bytes()).and(kept)
-                    })
-                }
-                Ok(probe) => kept(probe),
-            };
-            // In doubt a new file is made: that is safe everywhere.
-            !matches!(
-                probed,
-                Ok(false) | Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS)
-            )
-        })
+        self.session.before_a_clone(self.sides(level, base), of)
     }
 }

@@ -1,13 +1,8 @@
 //! File systems mounted below the roots of a job. Every host must see the same ones: a file system that is missing on
 //! one host looks like an empty directory there.
-use dmover_local::root::Root;
-use dmover_local::root_side::RootSide;
-use dmover_model::{Answer, CoordinatorRequest, Fatal, MountedBelow, RootId, Side, TreePath};
-use dmover_plan::overlap::parse_mountinfo;
-use dmover_sys::stat::Stat;
-use dmover_sys::{OwnedFd, mount, path, stat};
-use std::collections::BTreeSet;
-use std::os::unix::ffi::OsStrExt;
+use dmover_local::mounts::MountTable;
+use dmover_local::submounts::{mount_table, mounted_below, seen_at, sides};
+use dmover_model::{Answer, CoordinatorRequest, Fatal, Identity, Metadata, MountedBelow, Side};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,88 +14,37 @@ const HINT: &str = "mount the same file system there on all hosts, or exclude it
 /// How often a mover checks whether mounts on its host have changed.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The base directory of a root with its present mounts: the source is read through a clone of its mounts, which does
-/// not change.
-fn top_of(base: &Path, side: &RootSide) -> Option<OwnedFd> {
-    path::open_directory(&base.join(side.display().to_path())).ok()
-}
-
-/// The directory at a path. Opening it makes an automounter mount its file system.
-fn look(top: &OwnedFd, at: &TreePath) -> Option<Stat> {
-    let (above, name) = at.split_last()?;
-    let above = path::open_directory_below(top, above.as_bytes()).ok()?;
-    match path::open_directory_at(&above, name) {
-        Ok(directory) => stat::stat_fd(&directory).ok(),
-        Err(_) => stat::stat_at(&above, name, false).ok(),
-    }
-}
-
-/// Mount points below a directory, from mountinfo.
-fn places(table: &[u8], top: &OwnedFd) -> BTreeSet<TreePath> {
-    let Some(real) = mount::path_of(top) else { return BTreeSet::new() };
-    let lines = parse_mountinfo(table);
-    // A file system that is not mounted yet is mounted by the automounter on access.
-    let lines = lines.iter().filter(|line| line.file_system != "autofs");
-    let below = lines.filter_map(|line| line.mount_point.strip_prefix(&real).ok());
-    let paths = below.filter_map(|below| TreePath::new(below.as_os_str().as_bytes()).ok());
-    paths.filter(|path| !path.is_root()).collect()
-}
-
-fn sides(root: &Root) -> impl Iterator<Item = (Side, &RootSide)> {
-    let destination = root.destination.as_ref().map(|side| (Side::Destination, side));
-    std::iter::once((Side::Source, &root.source)).chain(destination)
-}
-
-/// All mount points below a root.
-fn mounted_below(
-    engine: &Engine,
-    table: &[u8],
-    (id, root): (RootId, &Root),
-) -> Vec<(MountedBelow, Option<Stat>)> {
-    let mounts = &engine.end.mounts;
-    let mut all = Vec::new();
-    for (side, there) in sides(root).filter(|_| root.is_directory) {
-        let Some(top) = top_of(&engine.base, there) else { continue };
-        for path in places(table, &top) {
-            let stat = look(&top, &path);
-            let found = stat.as_ref().map(|stat| mounts.identity(stat));
-            all.push((MountedBelow { root: id, side, path, found }, stat));
-        }
-    }
-    all
-}
-
 impl Engine {
     /// Whether a mount point belongs to the job. Every one in the destination does.
-    fn concerns(&self, place: &MountedBelow, stat: Option<&Stat>) -> bool {
-        let own = stat.map(|stat| self.end.mounts.metadata(stat));
+    fn concerns(&self, place: &MountedBelow, found: Option<&Metadata>) -> bool {
         place.side == Side::Destination
-            || own.is_none_or(|own| self.filter.admits_below(&place.path, &own))
+            || found.is_none_or(|found| self.filter.admits_below(&place.path, found))
     }
 
     /// The mount points below the roots on this host that belong to the job.
     pub(crate) fn mounted_below(&self) -> Vec<MountedBelow> {
-        let table = mount::mountinfo();
+        let table = mount_table();
         let roots = self.roots.ids().filter_map(|id| Some((id, self.root(id).ok()?)));
-        let all = roots.flat_map(|(id, root)| mounted_below(self, &table, (id, &root)));
-        let all = all.filter(|(place, stat)| self.concerns(place, stat.as_ref()));
+        let all = roots.flat_map(|(id, root)| mounted_below(self.seen_by(), &table, (id, &root)));
+        let all = all.filter(|(place, found)| self.concerns(place, found.as_ref()));
         all.map(|(place, _)| place).collect()
     }
 
     /// Which of a remote mover's mount points differ here.
     pub(crate) fn other_places(&self, theirs: &[MountedBelow]) -> Vec<bool> {
-        let differs = |place: &MountedBelow| {
-            let seen = self.seen_at(place);
-            seen.map(|stat| self.end.mounts.identity(&stat)) != place.found
-        };
+        let differs = |place: &MountedBelow| self.seen_at(place) != place.found;
         theirs.iter().map(differs).collect()
     }
 
     /// The directory at a mount point on this host.
-    fn seen_at(&self, place: &MountedBelow) -> Option<Stat> {
+    fn seen_at(&self, place: &MountedBelow) -> Option<Identity> {
         let root = self.root(place.root).ok()?;
         let (_, side) = sides(&root).find(|(side, _)| *side == place.side)?;
-        look(&top_of(&self.base, side)?, &place.path)
+        seen_at(self.seen_by(), side, &place.path)
+    }
+
+    fn seen_by(&self) -> (&Path, &MountTable) {
+        (&self.base, &self.end.mounts)
     }
 }
 
@@ -114,7 +58,7 @@ pub(crate) struct Below {
 impl Below {
     /// Performs the first check.
     pub fn new(engine: &Engine) -> Result<Self, Fatal> {
-        let below = Self { table: mount::mountinfo(), looked: Instant::now() };
+        let below = Self { table: mount_table(), looked: Instant::now() };
         engine.check_below()?;
         Ok(below)
     }
@@ -125,7 +69,7 @@ impl Below {
             return Ok(());
         }
         self.looked = Instant::now();
-        let table = mount::mountinfo();
+        let table = mount_table();
         if table == self.table {
             return Ok(());
         }
@@ -145,8 +89,7 @@ impl Engine {
             return Err(unknown());
         };
         for place in &theirs {
-            let seen = self.seen_at(place);
-            if seen.map(|stat| self.end.mounts.identity(&stat)) != place.found {
+            if self.seen_at(place) != place.found {
                 return Err(self.refuse(
                     place,
                     "does not have the file system that the coordinator's host \

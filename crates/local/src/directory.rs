@@ -31,6 +31,11 @@ impl Place {
         Self { names: Arc::clone(names), path }
     }
 
+    /// Its path below the root.
+    pub fn path(&self) -> &TreePath {
+        &self.path
+    }
+
     /// The directory as a user would type it.
     pub fn own(&self) -> PathBytes {
         self.names.display.join(&self.path)

@@ -44,6 +44,8 @@ pub struct Rules<'a> {
     /// The destination is a copy that is kept up to date: directories are opened up only for a change, and of a file only
     /// what differs is written.
     pub updates: bool,
+    /// Modes are set: on what gives more access than its source already before anything enters it.
+    pub sets_modes: bool,
 }
 
 /// This host as an end of one job.

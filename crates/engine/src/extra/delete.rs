@@ -67,11 +67,6 @@ impl Engine {
         sync.and_then(|sync| sync.delete.as_ref()).map(|delete| delete.when)
     }
 
-    /// Whether trash directories and temporary files are deleted as well.
-    pub(crate) fn clears_all(&self) -> bool {
-        self.spec.policy.sync.as_ref().is_some_and(|sync| sync.clears_all)
-    }
-
     /// Whether extra names are searched for while entries are copied.
     pub(crate) fn deletes_as_it_goes(&self) -> bool {
         match self.delete_when() {

@@ -1,0 +1,176 @@
+//! Narrows what gives more access than its source, before entries are copied or moved into it.
+//!
+//! The final mode of a directory is set when everything below it is done. Until then new entries must not be accessible
+//! to users whom the source excludes: this module only removes permission bits and a wrong owner.
+use dmover_model::{Attribute, EntryKind, Metadata};
+use dmover_plan::acl;
+use dmover_sys::xattr::{self, Held};
+use dmover_sys::{AsFd, Errno, OwnedFd, path, set, stat};
+
+use crate::attributes::ACCESS_ACL;
+use crate::directory::{SourceDirectory, TargetDirectory};
+use crate::end::Local;
+
+/// The place of an entry that is about to move, and its metadata.
+pub type Moving<'a> = ((&'a TargetDirectory, &'a [u8]), &'a Metadata);
+
+/// The permissions of all but the owner.
+pub const OTHERS: u32 = 0o077;
+const GROUP: u32 = 0o070;
+const OWNER: u32 = 0o700;
+const STICKY: u32 = 0o1000;
+
+impl Local<'_> {
+    /// The owner that an entry must get, as far as this process can set it.
+    pub fn owner_to_set(&self, new: &Metadata, old: &Metadata) -> Option<(u32, u32)> {
+        let owner = (self.rules.ids.user(new.uid), self.rules.ids.group(new.gid));
+        let sets =
+            self.end.privilege.privileged && self.rules.policy.preserve.has(Attribute::Owner);
+        (sets && owner != (old.uid, old.gid)).then_some(owner)
+    }
+
+    /// The permissions that the source gives to its owner, its group and others. An ACL that the destination does not
+    /// have in the same form closes the group, because the group bits are the mask of all users in the ACL.
+    fn allowed(
+        &self,
+        new: &Metadata,
+        (source, target): (impl AsFd, impl AsFd),
+        held: Held,
+    ) -> Result<u32, Errno> {
+        let mode = new.mode & 0o777;
+        let wanted = xattr::get(source, held, ACCESS_ACL)?;
+        if !self.rules.policy.preserve.has(Attribute::Acl) {
+            let group = wanted.as_deref().and_then(acl::owning_group);
+            return Ok(group.map_or(mode, |group| mode & !GROUP | group << 3));
+        }
+        let maps = !self.rules.ids.is_identity();
+        let mapped =
+            wanted.as_deref().filter(|_| maps).and_then(|acl| self.rules.ids.posix_acl(acl));
+        let same = mapped.or(wanted) == xattr::get(target, held, ACCESS_ACL)?;
+        Ok(if same { mode } else { mode & !GROUP })
+    }
+
+    /// Removes permissions from a directory that its source does not give, and a wrong owner. Returns its new metadata if
+    /// anything was changed.
+    ///
+    /// # Errors
+    /// Its mode or owner cannot be read or changed.
+    pub fn narrow_directory(
+        &self,
+        from: &SourceDirectory,
+        target: &TargetDirectory,
+    ) -> Result<Option<Metadata>, Errno> {
+        let (new, old) = (&from.metadata, &target.metadata);
+        let mut allowed = self.allowed(new, (&from.fd, &target.fd), Held::Open)?;
+        if !self.end.privilege.privileged {
+            // Who fills it has to get in.
+            allowed |= OWNER;
+        }
+        let mut changed = false;
+        if let Some((uid, gid)) = self.owner_to_set(new, old) {
+            changed = unless_impossible(set::owner(&target.fd, Some(uid), Some(gid)))?;
+        }
+        if !changed && self.rules.ids.group(new.gid) != old.gid {
+            allowed &= !GROUP;
+        }
+        let mode = old.mode & 0o7000 | new.mode & STICKY | old.mode & allowed;
+        if mode != old.mode & 0o7777 {
+            let mut set = set::mode(&target.fd, mode);
+            if set == Err(Errno::PERM) && self.attributes().lift_flags(target.fd.as_fd()) {
+                set = set::mode(&target.fd, mode);
+            }
+            changed |= unless_impossible(set)?;
+        }
+        changed
+            .then(|| stat::stat_fd(&target.fd).map(|now| self.end.mounts.metadata(&now)))
+            .transpose()
+    }
+
+    /// Narrows an entry before it moves into another directory, where users may reach it whom the old place excluded. A
+    /// directory is closed to all other users, like a new one, until everything below it was checked. Returns whether
+    /// it may move.
+    ///
+    /// # Errors
+    /// Its mode or owner cannot be read or changed.
+    pub fn narrow_moved(
+        &self,
+        (holder, name): (&TargetDirectory, &[u8]),
+        old: &Metadata,
+        source: Option<(&OwnedFd, &[u8], &Metadata)>,
+    ) -> Result<bool, Errno> {
+        if old.kind == EntryKind::Symlink || !self.rules.sets_modes {
+            return Ok(true);
+        }
+        let pinned = path::pin_at(&holder.fd, name)?;
+        if self.end.mounts.identity(&stat::stat_fd(&pinned)?) != old.identity {
+            return Ok(false);
+        }
+        let is_directory = old.kind == EntryKind::Directory;
+        let owner = source.and_then(|(.., new)| self.owner_to_set(new, old));
+        if let Some((uid, gid)) = owner.filter(|_| is_directory) {
+            unless_impossible(set::owner(&pinned, Some(uid), Some(gid)))?;
+        } else if owner.is_some_and(|(uid, _)| uid != old.uid) {
+            // Its owner could read there what is copied for other users.
+            return Ok(false);
+        }
+        let allowed = match source.filter(|_| !is_directory && old.mode & OTHERS != 0) {
+            Some((fd, name, new)) => {
+                let own = path::pin_at(fd, name)?;
+                let allowed = self.allowed(new, (&own, &pinned), Held::Pinned)?;
+                if owner.is_some() { allowed & !GROUP } else { allowed }
+            }
+            None => OWNER,
+        };
+        let mode = old.mode & 0o7000 | old.mode & (allowed | OWNER);
+        if mode != old.mode & 0o7777 {
+            unless_impossible(set::mode_pinned(&pinned, mode))?;
+        }
+        Ok(true)
+    }
+
+    /// Narrows an entry and another one with which it is exchanged.
+    ///
+    /// # Errors
+    /// Its mode or owner cannot be read or changed.
+    pub fn narrow_both(
+        &self,
+        [one, other]: [Option<Moving<'_>>; 2],
+        source: Option<(&OwnedFd, &[u8], &Metadata)>,
+    ) -> Result<bool, Errno> {
+        let may = one.map_or(Ok(true), |(at, old)| self.narrow_moved(at, old, source))?;
+        Ok(may && other.map_or(Ok(true), |(at, old)| self.narrow_moved(at, old, None))?)
+    }
+
+    /// Restores the permissions of an entry that was not moved.
+    pub fn put_back(&self, (holder, name): (&TargetDirectory, &[u8]), old: &Metadata) {
+        if old.kind == EntryKind::Symlink || !self.rules.sets_modes {
+            return;
+        }
+        let put_back = || -> Result<(), Errno> {
+            let pinned = path::pin_at(&holder.fd, name)?;
+            let now = self.end.mounts.metadata(&stat::stat_fd(&pinned)?);
+            if now.identity != old.identity {
+                return Ok(());
+            }
+            if (now.uid, now.gid) != (old.uid, old.gid) {
+                set::owner(&pinned, Some(old.uid), Some(old.gid))?;
+            }
+            if now.mode != old.mode {
+                set::mode_pinned(&pinned, old.mode & 0o7777)?;
+            }
+            Ok(())
+        };
+        if let Err(error) = put_back() {
+            tracing::warn!(?error, "cannot restore the mode of an entry that was not moved");
+        }
+    }
+}
+
+/// Ignores errors where modes or owners cannot be set: finishing the entry reports the loss.
+fn unless_impossible(set: Result<(), Errno>) -> Result<bool, Errno> {
+    match set {
+        Ok(()) => Ok(true),
+        Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
