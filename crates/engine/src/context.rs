@@ -288,7 +288,7 @@ impl Engine {
             history: &self.history,
             compares: self.spec.verb == Verb::Verify,
             updates: self.spec.verb == Verb::Sync,
-            sets_modes: self.sets_modes(),
+            fills: self.spec.verb.fills(),
         };
         Local { end: &self.end, rules, reports: self }
     }

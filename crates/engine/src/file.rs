@@ -6,7 +6,7 @@ use dmover_model::{EntryError, EntryKind, EntryRecord, Metadata};
 use dmover_plan::decide::Decision;
 use dmover_sys::OwnedFd;
 use dmover_sys::xattr::Held;
-use dmover_tree::Permit;
+use dmover_tree::{Permit, TargetNames};
 
 use crate::context::Engine;
 use crate::level::{Level, TargetDirectory};
@@ -62,14 +62,17 @@ impl Engine {
     }
 }
 
-impl Mover<'_> {
+impl<'a> Mover<'a> {
     /// What an end needs to know of a planned file.
     pub(crate) fn order<'o>(
         &self,
         level: &'o Level,
         to: &'o TargetDirectory,
         planned: &'o Planned,
-    ) -> FileOrder<'o> {
+    ) -> FileOrder<'o>
+    where
+        'a: 'o,
+    {
         let old = match (&planned.existing, &planned.base, &level.base) {
             (Some(metadata), ..) if planned.decision != Decision::Create => {
                 Some(OldVersion { holder: &to.fd, metadata })
@@ -89,21 +92,9 @@ impl Mover<'_> {
             decision: planned.decision,
             existing: planned.existing.as_ref(),
             old,
-            backup_is_taken: self.backup_is_taken(level, last),
+            others: self.names_beside(level),
             may_wait: false,
         }
-    }
-
-    /// Whether the name that a backup would get belongs to a source entry.
-    pub(crate) fn backup_is_taken(&self, level: &Level, name: &[u8]) -> bool {
-        let backup = self.engine.spec.policy.backup.as_ref().filter(|backup| !backup.numbered);
-        let Some(backup) = backup else { return false };
-        let kept = [name, &backup.suffix].concat();
-        // What other lines of a list bring is not known; what lies beside a source may be one.
-        if level.root.is_directory || !self.engine.directories_apart {
-            return dmover_sys::stat::stat_at(&level.source.fd, &kept, false).is_ok();
-        }
-        self.engine.has_target_named(&kept)
     }
 
     /// Whether the rename of a file may be delayed.
@@ -117,6 +108,13 @@ impl Mover<'_> {
             && self.engine.end.flusher.is_some()
             && self.engine.spec.policy.backup.is_none()
             && !self.engine.spec.policy.fsync
+    }
+
+    /// Who knows the names that other entries get beside one of this directory; `None`: they have those of the source.
+    pub(crate) fn names_beside(&self, level: &Level) -> Option<&'a dyn TargetNames> {
+        // What other lines of a list bring is not known; what lies beside a source may be one.
+        let is_beside_its_source = level.root.is_directory || !self.engine.directories_apart;
+        (!is_beside_its_source).then_some(self.engine as &dyn TargetNames)
     }
 
     /// Copies a whole file at once.
@@ -167,8 +165,7 @@ impl Mover<'_> {
         let follows = engine.follows(level);
         let (_pinned, attributes) =
             engine.local().pinned_attributes(&level.source, record, follows)?;
-        let last = record.destination_name().as_bytes();
-        let how = (decision, self.backup_is_taken(level, last));
+        let how = (decision, self.names_beside(level));
         self.session.make_special((&level.source, target), record, &attributes, how)?;
         let extended = engine.extended_to_keep(&attributes, Held::Pinned);
         Ok(Moved { extended, ..Moved::default() })

@@ -15,8 +15,6 @@ use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::planned::Planned;
 
-impl Engine {}
-
 impl Mover<'_> {
     /// Compares a file that looks equal. Returns how to copy it if it differs.
     pub(crate) fn compare_with_source(

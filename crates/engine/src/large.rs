@@ -268,7 +268,7 @@ impl Mover<'_> {
         let started = Instant::now();
         let (record, size) = (&planned.record, supply.metadata.size);
         let name = record.name.as_bytes();
-        self.engine.local().check_version(&level.source, name, &supply.fd, &supply.metadata)?;
+        self.session.local.check_version(&level.source, name, &supply.fd, &supply.metadata)?;
         let order = self.order(level, unfinished.target, planned);
         self.end_file(order, supply, unfinished)?;
         let made = tap.map(|tap| tap.into_made(None)).into_iter().collect();
@@ -569,7 +569,7 @@ impl Mover<'_> {
         let last = large.file.destination_name.as_bytes();
         let existing = stat::stat_at(&target.fd, last, false).ok();
         let existing = existing.map(|found| self.engine.end.mounts.metadata(&found));
-        unfinished.replaces = self.engine.local().takes_after(target, last, existing.as_ref());
+        unfinished.replaces = self.session.local.takes_after(target, last, existing.as_ref());
         // What was absent at the start has to be absent still.
         let decision = if large.replaces { Decision::Replace } else { Decision::Create };
         let planned = Planned { record, decision, existing, base: None };

@@ -199,7 +199,8 @@ impl Engine {
         target.steady = self.directories_apart;
         if self.dresses_by_record() {
             // It may get one at any time, when its record is dealt with.
-            target.default_acl = Some(handed_down(&target.fd).unwrap_or(0o777));
+            let known = if fresh { handed_down(&target.fd) } else { target.default_acl };
+            target.default_acl = Some(known.unwrap_or(0o777));
         }
         Ok(target)
     }

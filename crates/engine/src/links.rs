@@ -490,7 +490,7 @@ impl Mover<'_> {
                 locks: false,
                 identity: anchor.identity,
                 source: anchor.source,
-                backup_is_taken: self.backup_is_taken(level, last),
+                others: self.names_beside(level),
             };
             if let Err(error) = self.session.put_in_place(renaming) {
                 // An incomplete link must not stay; the error below reports it if it does.

@@ -1,45 +1,20 @@
 //! Reads entries on both sides and lets `plan` decide what each needs.
-use dmover_local::error::entry_error;
+use dmover_local::look::Seen;
 use dmover_model::{
-    EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Name, Operation, ScanNames, Side,
-    TaskKind, Timestamp,
+    EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Name, ScanNames, TaskKind,
 };
-use dmover_observe::{Activity, station};
 use dmover_plan::decide::{Decision, decide};
-use dmover_sys::{Errno, directory, file, path, stat};
-use std::os::fd::OwnedFd;
 
-use crate::level::{Level, TargetDirectory};
+use crate::level::Level;
 use crate::mover::Mover;
 use crate::planned::Planned;
-
-/// The existing destination entry: its metadata, and the target of a symbolic link.
-type Present = Option<(Metadata, Option<Vec<u8>>)>;
 
 impl Mover<'_> {
     /// The record of a source entry.
     pub(crate) fn look(&self, level: &Level, name: &Name) -> Result<EntryRecord, EntryError> {
-        station::at(Activity::SourceNames);
-        let engine = self.engine;
-        let shown = || level.source_path(name.as_bytes());
-        let follows = engine.follows(level);
-        let found = stat::stat_at(&level.source.fd, name.as_bytes(), follows).map_err(|e| {
-            let mut error = entry_error(Side::Source, Operation::Stat, shown(), e);
-            if follows && stat::stat_at(&level.source.fd, name.as_bytes(), false).is_ok() {
-                error.class = ErrorClass::Other;
-                "the symbolic link is dangling".clone_into(&mut error.detail);
-            }
-            error
-        })?;
-        let metadata = engine.end.mounts.metadata(&found);
-        let symlink = (metadata.kind == EntryKind::Symlink)
-            .then(|| directory::read_symlink(&level.source.fd, name.as_bytes()))
-            .transpose()
-            .map_err(|e| {
-                // EINVAL: it is no link any more.
-                let error = if e == Errno::INVAL { Errno::LOOP } else { e };
-                entry_error(Side::Source, Operation::ReadLink, shown(), error)
-            })?;
+        let follows = self.engine.follows(level);
+        let (metadata, symlink) =
+            self.session.local.look(&level.source, name.as_bytes(), follows)?;
         let renamed = if level.root.is_directory {
             None
         } else {
@@ -47,6 +22,30 @@ impl Mover<'_> {
             named.filter(|n| n != name)
         };
         Ok(EntryRecord { name: name.clone(), renamed, metadata, symlink })
+    }
+
+    /// The destination entry with the same name.
+    fn existing(
+        &self,
+        level: &Level,
+        record: &EntryRecord,
+        again: bool,
+    ) -> Result<Option<Seen>, EntryError> {
+        let Some(target) = level.target.as_ref().filter(|t| again || !t.fresh) else {
+            return Ok(None);
+        };
+        let is_link = record.metadata.kind == EntryKind::Symlink;
+        self.session.local.existing(target, record.destination_name().as_bytes(), is_link)
+    }
+
+    /// Whether a symbolic link would replace the very entry that it leads to.
+    fn is_where_it_leads(&self, level: &Level, record: &EntryRecord, old: &Metadata) -> bool {
+        if record.metadata.kind != EntryKind::Symlink || old.kind == EntryKind::Symlink {
+            return false;
+        }
+        let typed = level.source_path(record.name.as_bytes()).to_path();
+        let link = self.engine.base.join(typed);
+        self.engine.end.leads_to(&link, record.name.as_bytes()) == Some(old.identity)
     }
 
     /// Reads an entry again after a failed attempt. `None`: it was returned as another task.
@@ -79,8 +78,15 @@ impl Mover<'_> {
         }
     }
 
-    pub(crate) fn decide(&self, level: &Level, record: EntryRecord, existing: Present) -> Planned {
-        self.learn_granularity(level, &record, existing.as_ref().map(|(m, _)| m));
+    pub(crate) fn decide(
+        &self,
+        level: &Level,
+        record: EntryRecord,
+        existing: Option<Seen>,
+    ) -> Planned {
+        if let (Some(target), Some((old, _))) = (&level.target, &existing) {
+            self.session.learn_granularity(target, record.metadata.mtime, old.mtime);
+        }
         let view =
             existing.as_ref().zip(level.target.as_ref()).map(|((metadata, symlink), target)| {
                 self.existing_view(level, target, &record, (metadata, symlink.as_deref()))
@@ -125,82 +131,5 @@ impl Mover<'_> {
         }
         let base = existing.is_none().then(|| self.based(level, &record)).flatten();
         Planned { record, decision, existing: existing.map(|(metadata, _)| metadata), base }
-    }
-
-    /// Whether a symbolic link would replace the very entry that it leads to.
-    fn is_where_it_leads(&self, level: &Level, record: &EntryRecord, old: &Metadata) -> bool {
-        if record.metadata.kind != EntryKind::Symlink || old.kind == EntryKind::Symlink {
-            return false;
-        }
-        // By its path as a person knows it: no link leads out of the source's own mount.
-        let typed = level.source_path(record.name.as_bytes()).to_path();
-        let path = self.engine.base.join(typed);
-        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-        let directory = path::open_directory(above.unwrap_or(std::path::Path::new(".")));
-        let found = directory.and_then(|fd| stat::stat_at(&fd, record.name.as_bytes(), true));
-        found.is_ok_and(|found| self.engine.end.mounts.identity(&found) == old.identity)
-    }
-
-    /// Learns the time resolution of the destination from times that differ only by rounding.
-    fn learn_granularity(&self, level: &Level, record: &EntryRecord, old: Option<&Metadata>) {
-        let (Some(target), Some(old)) = (&level.target, old) else { return };
-        let (new, was) = (record.metadata.mtime, old.mtime);
-        let doubtful = new != was && new.truncated(2_000_000_000) == was.truncated(2_000_000_000);
-        let cut = was.nanoseconds.is_multiple_of(100) && was < new;
-        let known = target.facts.granularity_is_known();
-        if !(doubtful && cut) || known || self.engine.spec.policy.dry_run {
-            return;
-        }
-        if let Err(error) = self.probe_granularity(target) {
-            tracing::debug!(%error, "cannot determine the granularity of timestamps");
-        }
-    }
-
-    fn probe_granularity(&self, target: &TargetDirectory) -> Result<(), Errno> {
-        let odd = Timestamp { seconds: 1_000_000_001, nanoseconds: 123_456_789 };
-        let time = Some((odd.seconds, odd.nanoseconds));
-        let kept = |probe: OwnedFd| {
-            dmover_sys::set::times(&probe, time, time).and_then(|()| stat::stat_fd(&probe))
-        };
-        // A name would move the directory's times, and could not be removed from a locked one.
-        let found = match file::create_unnamed(&target.fd, 0o600) {
-            Err(_) if !target.metadata.is_locked() => {
-                let name = self.session.temporary_name();
-                let found = file::create_new(&target.fd, name.as_bytes(), 0o600).map(kept)?;
-                directory::unlink(&target.fd, name.as_bytes())?;
-                found
-            }
-            made => made.and_then(kept),
-        };
-        target.facts.learn_granularity(odd, self.engine.end.mounts.metadata(&found?).mtime);
-        Ok(())
-    }
-
-    /// The destination entry with the same name.
-    fn existing(
-        &mut self,
-        level: &Level,
-        record: &EntryRecord,
-        again: bool,
-    ) -> Result<Present, EntryError> {
-        let Some(target) = level.target.as_ref().filter(|t| again || !t.fresh) else {
-            return Ok(None);
-        };
-        station::at(Activity::TargetNames);
-        let name = record.destination_name().as_bytes();
-        let fail =
-            |operation, e| entry_error(Side::Destination, operation, level.target_path(name), e);
-        let metadata = match stat::stat_at(&target.fd, name, false) {
-            Ok(found) => self.engine.end.mounts.metadata(&found),
-            Err(error) if stat::is_absent(error) => return Ok(None),
-            Err(error) => return Err(fail(Operation::Stat, error)),
-        };
-        let both_links =
-            metadata.kind == EntryKind::Symlink && record.metadata.kind == EntryKind::Symlink;
-        let symlink = both_links
-            .then(|| directory::read_symlink(&target.fd, name))
-            .transpose()
-            .map_err(|e| fail(Operation::ReadLink, e))?;
-        Ok(Some((metadata, symlink)))
     }
 }

@@ -1,4 +1,4 @@
-//! Digests of copied files, computed while the bytes are copied, and the manifest.
+//! Records of copied files for the manifest, with the digests that were computed while their bytes passed.
 use dmover_digest::Fold;
 use dmover_local::digest_tap::Made;
 use dmover_model::{

@@ -84,6 +84,8 @@ pub(crate) struct Mover<'a> {
     pub touched: Option<Identity>,
     /// What it does with entries.
     pub strategy: &'static dyn Strategy,
+    /// What a repair does with them.
+    pub repairs: &'static dyn Strategy,
     /// Files with delayed renames.
     pub waiting: WaitingFiles,
     /// Files of the present batch may be delayed.
@@ -96,12 +98,13 @@ pub(crate) struct Mover<'a> {
     told: Cell<Instant>,
 }
 
-/// What a thread keeps from task to task.
+/// What a thread works with.
 pub(crate) struct Thread<'a> {
     pub slot: &'a Slot,
     pub readers: &'a mut Vec<DirectoryReader>,
     pub cleaned: &'a mut Option<Identity>,
     pub strategy: &'static dyn Strategy,
+    pub repairs: &'static dyn Strategy,
 }
 
 impl<'a> Mover<'a> {
@@ -110,7 +113,7 @@ impl<'a> Mover<'a> {
         engine: &'a Engine,
         (queue, lease): (&'a dyn Queue, &'a Lease),
         session: Session<'a>,
-        Thread { slot, readers, cleaned, strategy }: Thread<'a>,
+        Thread { slot, readers, cleaned, strategy, repairs }: Thread<'a>,
     ) -> Self {
         Self {
             engine,
@@ -133,6 +136,7 @@ impl<'a> Mover<'a> {
             is_doubtful: false,
             touched: None,
             strategy,
+            repairs,
             waiting: WaitingFiles::default(),
             puts_off: false,
             unflushed: None,

@@ -21,7 +21,7 @@ impl Mover<'_> {
         let (new, old) = (&level.source.metadata, &target.metadata);
         let wide = old.mode & OTHERS != 0 || engine.local().owner_to_set(new, old).is_some();
         let unlike = self.is_unlike(new, old) || engine.is_touched(level, new, old);
-        if target.made || !wide || !unlike || !engine.local().rules.sets_modes {
+        if target.made || !wide || !unlike || !engine.local().rules.sets_modes() {
             return Ok(());
         }
         let narrowed = engine.local().narrow_directory(&level.source, target);
@@ -38,7 +38,7 @@ impl Mover<'_> {
 
     /// Narrows a directory and all directories above it, before an entry is moved into it.
     pub(crate) fn narrow_above(&self, root: &Arc<Root>, at: &TreePath) -> Result<(), EntryError> {
-        if !self.engine.local().rules.sets_modes || self.narrowed.borrow().as_ref() == Some(at) {
+        if !self.session.local.rules.sets_modes() || self.narrowed.borrow().as_ref() == Some(at) {
             return Ok(());
         }
         let mut place = TreePath::root();

@@ -227,7 +227,6 @@ impl Engine {
         let nothing_there = level.target.as_ref().is_some_and(|target| target.fresh);
         (nothing_there || self.spec.verb == Verb::Sum)
             && level.base.is_none()
-            && self.spec.verb != Verb::Verify
             && level.root.range.is_none()
             && !self.spec.policy.dry_run
             && self.asks_nothing_of_names(level)

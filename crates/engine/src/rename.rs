@@ -178,8 +178,8 @@ impl Mover<'_> {
 
     /// Makes directories writable that are closed to their owner or locked; the scan closes them again.
     fn open_up_for(&self, ends: &Ends<'_>, entry: &CatalogEntry) -> bool {
-        let mut opened = self.engine.local().unlock_target(ends.old);
-        opened |= self.engine.local().unlock_target(ends.new);
+        let mut opened = self.session.local.unlock_target(ends.old);
+        opened |= self.session.local.unlock_target(ends.new);
         if entry.kind == EntryKind::Directory
             && let Ok(fd) = path::open_directory_below(&ends.old.fd, ends.old_name)
             && let Ok(found) = stat::stat_fd(&fd)

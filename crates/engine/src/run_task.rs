@@ -10,7 +10,7 @@ use crate::context::Engine;
 use crate::mover::{Mover, Thread};
 use crate::permit::MoverPermit;
 use crate::queue::{Class, Queue};
-use crate::verbs::strategy_of;
+use crate::verbs::{REPAIRS, strategy_of};
 
 impl Mover<'_> {
     /// Removes temporary files of an earlier run in the directory of this task, where no other task searches for them.
@@ -89,6 +89,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 readers: &mut readers,
                 cleaned: &mut cleaned,
                 strategy: strategy_of(engine.spec.verb),
+                repairs: REPAIRS,
             };
             let mut mover = Mover::new(engine, (queue, &lease), session, thread);
             let class = Class::of(&lease.task) as usize;

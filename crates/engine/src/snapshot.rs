@@ -78,7 +78,7 @@ impl Mover<'_> {
             return Ok(None);
         }
         self.engine.add(Counter::BytesUnchanged, planned.record.metadata.size);
-        let kept = self.digest_of_skipped(level, &planned.record)?;
+        let kept = self.digest_of_skipped(level, &planned.record).map_err(WriteError::in_place)?;
         Ok(Some(Moved { instead: Some(Decision::Share), ..kept }))
     }
 

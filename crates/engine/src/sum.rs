@@ -179,7 +179,7 @@ impl Mover<'_> {
             None => self.engine.open_content(level, record, self.permit())?,
         };
         let (fd, found) = (opened.fd, opened.found);
-        let local = self.engine.local();
+        let local = self.session.local;
         let metadata = local.settled(&level.source, record, (&fd, found), self.permit())?;
         let facts = Arc::clone(&level.source.facts);
         let is_stream = metadata.size == 0;
@@ -359,7 +359,7 @@ impl Mover<'_> {
         let content = Content { fd, metadata, facts, is_stream: false, stored: false };
         let all = ByteRange { start: 0, end: shape.length() };
         let pieces = self.hash_range(&content, Part { shape, start: 0 }, all, shown)?;
-        self.engine.local().check_unchanged(
+        self.session.local.check_unchanged(
             &content.facts,
             &content.fd,
             &content.metadata,

@@ -17,6 +17,9 @@ pub(crate) fn strategy_of(verb: Verb) -> &'static dyn Strategy {
     }
 }
 
+/// What a repair does with entries.
+pub(crate) const REPAIRS: &dyn Strategy = &Filling;
+
 /// Makes the destination like the source: `copy`, `sync`, and repairs.
 struct Filling;
 
@@ -69,10 +72,6 @@ impl Strategy for Filling {
     fn file_at_sight(&self, mover: &mut Mover<'_>, level: &Level, name: Name) -> Option<Name> {
         mover.take_at_sight(level, name)
     }
-
-    fn of_repairs(&self) -> &'static dyn Strategy {
-        &Filling
-    }
 }
 
 impl Strategy for Summing {
@@ -113,10 +112,6 @@ impl Strategy for Summing {
 
     fn file_at_sight(&self, mover: &mut Mover<'_>, level: &Level, name: Name) -> Option<Name> {
         mover.take_at_sight(level, name)
-    }
-
-    fn of_repairs(&self) -> &'static dyn Strategy {
-        &Filling
     }
 }
 
@@ -162,9 +157,5 @@ impl Strategy for Comparing {
 
     fn file_at_sight(&self, mover: &mut Mover<'_>, level: &Level, name: Name) -> Option<Name> {
         mover.compare_at_sight(level, name)
-    }
-
-    fn of_repairs(&self) -> &'static dyn Strategy {
-        &Filling
     }
 }

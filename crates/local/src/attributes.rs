@@ -37,9 +37,9 @@ pub struct Attributes {
 }
 
 /// The attribute of an access ACL.
-pub const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+pub(crate) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// The attribute of a directory's default ACL.
-pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
 /// Attributes of a file system or a security module, by full name. Copying them would be wrong: the destination creates
 /// its own labels and signatures, and layouts have an option of their own. A name that only begins like one of these is
@@ -225,7 +225,7 @@ impl AttributeRules<'_> {
 
     /// Whether a new entry must lose the ACL from the default of its directory, because it gets the ACL of its source
     /// or the mode alone.
-    pub fn takes_acl_away(&self, object: Object<'_>, attributes: &Attributes) -> bool {
+    pub(crate) fn takes_acl_away(&self, object: Object<'_>, attributes: &Attributes) -> bool {
         let replaces = object.replaces.is_some() && !self.keeps(Attribute::Mode);
         let keeps = self.keeps(Attribute::Acl) && !self.obeys_default(object, attributes);
         object.inherits.is_some() && object.kind != EntryKind::Symlink && (keeps || replaces)
@@ -486,7 +486,7 @@ impl AttributeRules<'_> {
     }
 
     /// The mode that the entry must get.
-    pub fn final_mode(&self, source: &Metadata) -> u32 {
+    pub(crate) fn final_mode(&self, source: &Metadata) -> u32 {
         if self.keeps(Attribute::Mode) {
             source.mode
         } else {
@@ -497,7 +497,7 @@ impl AttributeRules<'_> {
     /// The permission bits of a file that is being written: closed to group and others.
     ///
     /// Without privilege the owner must be able to write, or attributes could not be set.
-    pub fn closed_mode(&self, source: &Metadata) -> u32 {
+    pub(crate) fn closed_mode(&self, source: &Metadata) -> u32 {
         if self.privilege.privileged { source.mode & 0o700 } else { 0o600 }
     }
 

@@ -114,7 +114,7 @@ impl Facts {
     }
 
     /// Whether the time resolution is known.
-    pub fn granularity_is_known(&self) -> bool {
+    pub(crate) fn granularity_is_known(&self) -> bool {
         self.granularity_ns.load(Ordering::Relaxed) != 0
     }
 

@@ -28,7 +28,8 @@ mod side;
 mod tools;
 
 pub use gaps::data_bytes;
-pub use tools::{RING_PIECE_MIN, Tools};
+pub(crate) use tools::RING_PIECE_MIN;
+pub use tools::Tools;
 
 /// One copy between two open files.
 #[derive(Clone, Copy)]
@@ -363,7 +364,7 @@ impl ContentRules<'_> {
         permit.progress();
     }
 
-    /// Checks that the job continues and that this mover still has the lease.
+    /// Checks that the job continues and that this mover still has its task.
     pub fn check_held(
         &self,
         permit: &dyn Permit,

@@ -1,6 +1,7 @@
 //! Open directories of either end.
-use dmover_model::EntryKind;
-use dmover_model::{EntryError, ErrorClass, Metadata, Operation, PathBytes, Side, TreePath};
+use dmover_model::{
+    EntryError, EntryKind, ErrorClass, Metadata, Operation, PathBytes, Side, TreePath,
+};
 use dmover_plan::acl;
 use dmover_plan::history::Clocks;
 use dmover_sys::flags::{self, Project};
@@ -53,7 +54,7 @@ impl Place {
     }
 
     /// Whether the root is a directory. Otherwise this one only contains the root, and is not of the job.
-    pub fn is_of_job(&self) -> bool {
+    pub(crate) fn is_of_job(&self) -> bool {
         self.names.is_directory
     }
 }
@@ -122,7 +123,7 @@ impl SourceDirectory {
 impl TargetDirectory {
     /// Created by this job and not finished: no other user can reach its entries, whatever their modes. Elsewhere than
     /// on the kernel's own file systems the mode may not decide alone.
-    pub fn is_closed(&self, privilege: Privilege) -> bool {
+    pub(crate) fn is_closed(&self, privilege: Privilege) -> bool {
         const OTHERS: u32 = 0o077;
         let own = self.metadata.uid == privilege.uid && self.metadata.mode & OTHERS == 0;
         self.made && self.steady && self.facts.local && own && self.default_acl.is_none()
@@ -130,7 +131,7 @@ impl TargetDirectory {
 
     /// A new file in it has the owner of the process, the requested mode and no flags, so its metadata need not be
     /// read.
-    pub fn hands_down_nothing(&self, privilege: Privilege) -> bool {
+    pub(crate) fn hands_down_nothing(&self, privilege: Privilege) -> bool {
         const SET_GID: u32 = 0o2000;
         let own = (self.metadata.uid, self.metadata.gid) == (privilege.uid, privilege.gid);
         let inherits = self.default_acl.is_some() || self.hands_down_flags;

@@ -1,5 +1,5 @@
 //! The file systems of this host as an end of a job.
-use dmover_model::{CopyPolicy, Metadata};
+use dmover_model::{Attribute, CopyPolicy, Metadata};
 use dmover_plan::history::History;
 use dmover_plan::idmap::IdentityMap;
 use dmover_tree::Reports;
@@ -44,8 +44,20 @@ pub struct Rules<'a> {
     /// The destination is a copy that is kept up to date: directories are opened up only for a change, and of a file only
     /// what differs is written.
     pub updates: bool,
-    /// Modes are set: on what gives more access than its source already before anything enters it.
-    pub sets_modes: bool,
+    /// The job writes into the destination.
+    pub fills: bool,
+}
+
+impl Rules<'_> {
+    /// Whether the destination gets the modes of the source: what gives more access than its source is narrowed before
+    /// anything enters it.
+    pub fn sets_modes(&self) -> bool {
+        let Self { policy, fills, .. } = *self;
+        let clears_all = policy.sync.as_ref().is_some_and(|sync| sync.clears_all);
+        fills
+            && policy.preserve.has(Attribute::Mode)
+            && !(policy.dry_run || policy.skip_chmod || clears_all)
+    }
 }
 
 /// This host as an end of one job.

@@ -7,7 +7,7 @@ use dmover_observe::{Activity, station};
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, cache, file, flags, path, stat, xattr};
-use dmover_tree::Limit;
+use dmover_tree::{Limit, TargetNames};
 
 use crate::attributes::{ACCESS_ACL, Attributes};
 use crate::content::{Holes, RING_PIECE_MIN, Transfer};
@@ -46,8 +46,8 @@ pub struct FileOrder<'a> {
     pub existing: Option<&'a Metadata>,
     /// A version of the file whose blocks the new one may share.
     pub old: Option<OldVersion<'a>>,
-    /// The name that a backup would get belongs to another entry.
-    pub backup_is_taken: bool,
+    /// Who knows the names of other entries; `None`: they have those of the source directory.
+    pub others: Option<&'a dyn TargetNames>,
     /// The rename may wait for a flush of many files.
     pub may_wait: bool,
 }
@@ -177,7 +177,7 @@ impl Session<'_> {
     /// Creates an empty file, closed to other users, with attributes that only count on an empty file.
     ///
     /// # Errors
-    /// It cannot be created or prepared; nothing stays of it.
+    /// It cannot be created or prepared.
     pub fn create_file<'t>(
         &self,
         to: &'t TargetDirectory,
@@ -307,7 +307,7 @@ impl Session<'_> {
         mut file: Unfinished<'_>,
         supply: &Supply,
     ) -> Result<(), WriteError> {
-        let FileOrder { from, to, last, decision, backup_is_taken, .. } = order;
+        let FileOrder { from, to, last, decision, others, .. } = order;
         let shown = || to.place.entry(last);
         let fail = |e| entry_error(Side::Destination, Operation::Close, shown(), e);
         if file.name != last {
@@ -324,7 +324,7 @@ impl Session<'_> {
                 locks,
                 identity,
                 source,
-                backup_is_taken,
+                others,
             };
             if let Err(error) = self.put_in_place(renaming) {
                 return Err(WriteError { error, in_place: self.is_at(to, last, identity) });
@@ -359,6 +359,10 @@ impl Session<'_> {
         }
         let mut file = self.open_or_make(order, supply)?;
         file.written_into = existing;
+        if existing {
+            // An existing file is never removed; its times show that it is incomplete.
+            file.disarm();
+        }
         if existing && wanted.is_none() {
             let metadata = file.metadata.clone();
             file.replaces = local.takes_after(to, last, Some(&metadata));
@@ -371,10 +375,6 @@ impl Session<'_> {
         }
         if wanted.is_none() {
             local.attributes().prepare(file.object(&shown), &supply.attributes)?;
-        }
-        if existing {
-            // An existing file is never removed; its times show that it is incomplete.
-            file.disarm();
         }
         let transfer = Transfer {
             source: supply.fd.as_fd(),

@@ -1,13 +1,12 @@
 //! Trees on mounted file systems, for either end of a job: what their entries are, and how content and attributes get
 //! from one to the other.
 //!
-//! Nothing here knows a task, a lease or a verb. What depends on them comes in as rules ([`AttributeRules`],
-//! [`ContentRules`]) and as the traits of `dmover-tree`.
+//! Nothing here knows the verbs of a job or its tasks. What depends on them comes in as rules ([`end::Rules`]) and as the
+//! traits of `dmover-tree`.
 #![forbid(unsafe_code)]
 
 pub mod allowed_trees;
 pub mod attributes;
-mod backup;
 pub mod capability;
 pub mod content;
 pub mod destination_lock;
@@ -20,6 +19,7 @@ pub mod file;
 pub mod flush;
 pub mod layout;
 mod locks;
+pub mod look;
 pub mod make_directory;
 pub mod mounts;
 pub mod narrow;

@@ -92,13 +92,13 @@ impl Local<'_> {
     ///
     /// # Errors
     /// Its mode or owner cannot be read or changed.
-    pub fn narrow_moved(
+    pub(crate) fn narrow_moved(
         &self,
         (holder, name): (&TargetDirectory, &[u8]),
         old: &Metadata,
         source: Option<(&OwnedFd, &[u8], &Metadata)>,
     ) -> Result<bool, Errno> {
-        if old.kind == EntryKind::Symlink || !self.rules.sets_modes {
+        if old.kind == EntryKind::Symlink || !self.rules.sets_modes() {
             return Ok(true);
         }
         let pinned = path::pin_at(&holder.fd, name)?;
@@ -143,7 +143,7 @@ impl Local<'_> {
 
     /// Restores the permissions of an entry that was not moved.
     pub fn put_back(&self, (holder, name): (&TargetDirectory, &[u8]), old: &Metadata) {
-        if old.kind == EntryKind::Symlink || !self.rules.sets_modes {
+        if old.kind == EntryKind::Symlink || !self.rules.sets_modes() {
             return;
         }
         let put_back = || -> Result<(), Errno> {

@@ -7,7 +7,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 const EVERY: Duration = Duration::from_millis(50);
 
 /// Opens a file, and retries while the holder of a lease is asked to return it (EAGAIN).
-pub fn past_leases<T>(
+pub(crate) fn past_leases<T>(
     open: impl Fn() -> Result<T, Errno>,
     is_stopping: &dyn Fn() -> bool,
 ) -> Result<T, Errno> {

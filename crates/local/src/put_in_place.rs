@@ -2,10 +2,13 @@
 use dmover_model::{EntryError, Identity, Operation, Overwrite, Side};
 use dmover_plan::decide::Decision;
 use dmover_sys::{Errno, directory, stat};
+use dmover_tree::TargetNames;
 
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::error::entry_error;
 use crate::session::Session;
+
+mod backup;
 
 /// A finished temporary entry, to be renamed into place.
 #[derive(Clone, Copy)]
@@ -26,8 +29,8 @@ pub struct Renaming<'a> {
     pub identity: Identity,
     /// The source entry that it is a copy of.
     pub source: Identity,
-    /// The name that a backup would get belongs to another entry.
-    pub backup_is_taken: bool,
+    /// Who knows the names of other entries; `None`: they have those of the source directory.
+    pub others: Option<&'a dyn TargetNames>,
 }
 
 impl Session<'_> {
@@ -45,11 +48,11 @@ impl Session<'_> {
     /// # Errors
     /// It could not be renamed. A file server may have done it nevertheless.
     pub fn put_in_place(&self, renaming: Renaming<'_>) -> Result<(), EntryError> {
-        let Renaming { from, to, name, last, decision, locks, identity, source, .. } = renaming;
+        let Renaming { from, to, name, last, decision, locks, identity, .. } = renaming;
         let fail = |e| entry_error(Side::Destination, Operation::Rename, to.place.entry(last), e);
         self.check_commit(to, last)?;
         if decision != Decision::Create {
-            self.back_up(to, last, source, renaming.backup_is_taken)?;
+            self.back_up(renaming)?;
             let mut renamed = directory::rename(&to.fd, name, last);
             if renamed == Err(Errno::PERM)
                 && (locks || self.is_locked_by_us(from, to, last))

@@ -182,7 +182,7 @@ impl<'a> Session<'a> {
     }
 
     /// Whether an earlier pass has locked the entry under a name, while its source is not locked any more.
-    pub fn is_locked_by_us(
+    pub(crate) fn is_locked_by_us(
         &self,
         from: &SourceDirectory,
         to: &TargetDirectory,

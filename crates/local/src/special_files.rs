@@ -5,7 +5,7 @@ use dmover_plan::decide::Decision;
 use dmover_sys::directory::{self, NodeType};
 use dmover_sys::xattr::{self, Held};
 use dmover_sys::{AsFd, OwnedFd, path, stat};
-use dmover_tree::Limit;
+use dmover_tree::{Limit, TargetNames};
 
 use crate::attributes::{ACCESS_ACL, Attributes, Object};
 use crate::directory::{SourceDirectory, TargetDirectory};
@@ -17,13 +17,13 @@ impl Session<'_> {
     /// Makes an entry without file content.
     ///
     /// # Errors
-    /// It could not be made; nothing stays of it.
+    /// It could not be made. What was made is removed, unless it may be another program's.
     pub fn make_special(
         &self,
         (from, to): (&SourceDirectory, &TargetDirectory),
         record: &EntryRecord,
         attributes: &Attributes,
-        (decision, backup_is_taken): (Decision, bool),
+        (decision, others): (Decision, Option<&dyn TargetNames>),
     ) -> Result<(), EntryError> {
         let last = record.destination_name().as_bytes();
         let temporary = self.needs_temporary(decision).then(|| self.temporary_in(from, to));
@@ -46,7 +46,7 @@ impl Session<'_> {
                 locks: false,
                 identity,
                 source,
-                backup_is_taken,
+                others,
             })
         });
         settled.inspect_err(|_| {

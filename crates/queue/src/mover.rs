@@ -131,7 +131,7 @@ impl Mover {
             cores: dmover_sys::process::available_processors() as u32,
             memory_bytes: options.memory_bytes,
             labels: options.labels.clone(),
-            mounts: dmover_local::mounts::mounts_here(),
+            mounts: dmover_engine::mounts_here(),
         };
         let (leaving, sessions, trust) = (Arc::default(), Sessions::default(), Arc::new(trust));
         Ok(Self { link, options, trust, info, leaving, sessions })

@@ -6,8 +6,10 @@
 
 mod permit;
 mod reports;
+mod target_names;
 mod volume_numbers;
 
 pub use permit::{Denied, Limit, Permit};
 pub use reports::Reports;
+pub use target_names::TargetNames;
 pub use volume_numbers::VolumeNumbers;

@@ -40,14 +40,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "dmover-queue",
-        &[
-            "dmover-engine",
-            "dmover-local",
-            "dmover-plan",
-            "dmover-sys",
-            "dmover-observe",
-            "dmover-model",
-        ],
+        &["dmover-engine", "dmover-plan", "dmover-sys", "dmover-observe", "dmover-model"],
     ),
     ("dmover-server", &["dmover-observe", "dmover-model"]),
     (
@@ -71,7 +64,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-queue",
             "dmover-server",
             "dmover-job",
-            "dmover-local",
             "dmover-journal",
             "dmover-plan",
             "dmover-digest",

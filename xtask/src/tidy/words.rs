@@ -14,6 +14,7 @@ const CLEAN: &[&str] = &[
     "crates/engine/src/",
     "crates/job/src/",
     "crates/journal/src/",
+    "crates/local/src/",
     "crates/model/src/",
     "crates/observe/src/",
     "crates/plan/src/",
@@ -21,6 +22,7 @@ const CLEAN: &[&str] = &[
     "crates/server/src/",
     "crates/simulator/src/",
     "crates/sys/src/",
+    "crates/tree/src/",
 ];
 
 /// Data that other programs or older versions read, so that its words stay.

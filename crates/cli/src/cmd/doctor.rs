@@ -1,5 +1,5 @@
 //! `dmover doctor`.
-use dmover_local::capability::{Capabilities, glance, probe};
+use dmover_engine::capability::{Capabilities, glance, probe};
 use dmover_sys::{AsFd, Errno};
 use std::path::Path;
 use std::process::ExitCode;

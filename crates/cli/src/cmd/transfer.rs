@@ -110,7 +110,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         board,
         list,
         state,
-        destination: dmover_local::destination_lock::DestinationLock::new(args.state.no_lock),
+        destination: dmover_engine::DestinationLock::new(args.state.no_lock),
         log_every: Duration::from_millis(args.output.stats),
         spill_directory,
         monitor: errors.monitor_with_read_back(printer.monitor()),

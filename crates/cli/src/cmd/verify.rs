@@ -108,7 +108,7 @@ fn job(
     let shown_in = shown_in.and_then(|_| usable_state(&args.state, true).ok().flatten());
     Job {
         shown_in,
-        destination: dmover_local::destination_lock::DestinationLock::new(args.state.no_lock),
+        destination: dmover_engine::DestinationLock::new(args.state.no_lock),
         log_every: Duration::from_millis(args.output.stats),
         list: recorded.map_or(JobList::None, |recorded| {
             JobList::Records(Arc::clone(recorded) as Arc<dyn dmover_engine::RecordSupply>)

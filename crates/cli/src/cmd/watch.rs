@@ -39,7 +39,7 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
         Err(code) => return code,
     };
     // Open the feed before the first pass, so that no change during that pass is missed.
-    let mut feed = match dmover_local::fanotify_feed::FanotifyFeed::open(&source, one_file_system) {
+    let mut feed = match dmover_engine::FanotifyFeed::open(&source, one_file_system) {
         Ok(feed) => feed,
         Err(error) => return told(&Fatal::refused(error.message, error.hint)),
     };

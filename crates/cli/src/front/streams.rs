@@ -24,7 +24,7 @@ pub(super) fn is_stream(path: &Path) -> bool {
 pub(super) fn is_made_up(source: &OsStr) -> bool {
     let is_file = std::fs::metadata(source).is_ok_and(|found| found.is_file());
     is_file
-        && File::open(source).is_ok_and(|file| dmover_local::capability::is_without_storage(&file))
+        && File::open(source).is_ok_and(|file| dmover_engine::capability::is_without_storage(&file))
 }
 
 /// Copies a source to a target as cp does. Reports a failure, and returns whether there was none.

@@ -39,6 +39,20 @@ fn set_id_bits_are_dropped_with_the_owner() {
     assert_eq!(summary.number("set_ids_dropped"), Some(1), "{}", run.tell());
 }
 
+/// Who may write into a file of another user may not change its mode, and may remove it from an own directory.
+#[test]
+fn a_file_that_cannot_be_closed_before_it_is_written_into_stays() {
+    let Some(bench) = bench() else { skip!("needs root to become somebody else") };
+    bench.sh("mkdir -m 755 s; echo new > s/f; chmod 644 s/f; mkdir d; echo their old content > d/f; chmod 666 d/f
+        chown 65534:65534 d");
+    let run = bench.copy("-T --inplace --overwrite=always s d").expect_code(3);
+    let said = run.said().unwrap();
+    assert_eq!(said.errors.len(), 1, "{}", run.tell());
+    assert_eq!(said.errors[0].text("class"), "denied");
+    assert_eq!(bench.read("d/f"), "their old content\n", "{}", run.tell());
+    assert_eq!(owner(&bench, "d/f"), "0");
+}
+
 #[test]
 fn what_cannot_be_read_is_named_and_the_rest_arrives() {
     let Some(bench) = bench() else { skip!("needs root to become somebody else") };

@@ -99,7 +99,7 @@ impl Mover<'_> {
                     locks: false,
                     identity,
                     source,
-                    backup_is_taken: self.backup_is_taken(level, last),
+                    others: self.names_beside(level),
                 })
             }
         };

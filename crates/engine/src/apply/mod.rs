@@ -162,7 +162,10 @@ impl Mover<'_> {
             return self.bring_instead(level, planned, needed);
         }
         // What is left as it was counts for a manifest like anything that was skipped.
-        let kept = self.digest_of_skipped(level, &planned.record)?;
+        let kept = self.digest_of_skipped(level, &planned.record);
+        // Other attributes have moved the change time, so another attempt would skip the entry.
+        let in_place = needed == Decision::Inspect;
+        let kept = kept.map_err(|error| WriteError { error, in_place })?;
         Ok(Moved { instead: Some(needed), ..kept })
     }
 

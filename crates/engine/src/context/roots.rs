@@ -5,6 +5,7 @@ use dmover_model::{
     EntryError, ErrorClass, Operation, PathBytes, Placement, RangeCopy, RootId, Side, TreePath,
 };
 use dmover_observe::lock;
+use dmover_tree::TargetNames;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use super::Engine;
@@ -70,18 +71,6 @@ impl Engine {
         }
     }
 
-    /// Whether a root of the command line has this name at the destination, in any directory.
-    pub(crate) fn has_target_named(&self, name: &[u8]) -> bool {
-        let roots = self.roots.0.read().unwrap_or_else(PoisonError::into_inner);
-        roots.iter().any(|slot| match &**slot {
-            Slot::Open(root) => {
-                let target = root.destination.as_ref().and_then(|side| side.name.as_ref());
-                target.is_some_and(|target| target.as_bytes() == name)
-            }
-            Slot::Listed(_) => false,
-        })
-    }
-
     /// The path of an entry of a root, without opening the root.
     pub(crate) fn destination_path(&self, id: RootId, at: &TreePath, name: &[u8]) -> PathBytes {
         match &*self.roots.slot(id) {
@@ -137,4 +126,18 @@ impl Engine {
 fn unusable(source: &PathBytes, error: &dmover_model::Fatal) -> EntryError {
     let (side, class) = (Side::Source, ErrorClass::Other);
     EntryError::plain(side, Operation::Attempt, class, source.clone(), error.to_string())
+}
+
+impl TargetNames for Engine {
+    /// Whether a root of the command line has this name at the destination, in any directory.
+    fn has(&self, name: &[u8]) -> bool {
+        let roots = self.roots.0.read().unwrap_or_else(PoisonError::into_inner);
+        roots.iter().any(|slot| match &**slot {
+            Slot::Open(root) => {
+                let target = root.destination.as_ref().and_then(|side| side.name.as_ref());
+                target.is_some_and(|target| target.as_bytes() == name)
+            }
+            Slot::Listed(_) => false,
+        })
+    }
 }

@@ -1,6 +1,6 @@
 //! What the verb of a job demands of its movers.
 use dmover_model::{
-    Attribute, DeletePolicy, EntryError, ErrorClass, RootId, Side, Verb, VerifyLevel, VerifyPolicy,
+    DeletePolicy, EntryError, ErrorClass, RootId, Side, Verb, VerifyLevel, VerifyPolicy,
 };
 
 use super::Engine;
@@ -16,14 +16,6 @@ impl Engine {
     /// Whether trash directories and temporary files are deleted as well.
     pub(crate) fn clears_all(&self) -> bool {
         self.spec.policy.sync.as_ref().is_some_and(|sync| sync.clears_all)
-    }
-
-    /// Whether the destination gets the modes of the source.
-    pub(super) fn sets_modes(&self) -> bool {
-        let policy = &self.spec.policy;
-        self.spec.verb.fills()
-            && policy.preserve.has(Attribute::Mode)
-            && !(policy.dry_run || policy.skip_chmod || self.clears_all())
     }
 
     /// Whether the manifest also has entries that already existed.

@@ -41,7 +41,4 @@ pub(crate) trait Strategy: Sync {
 
     /// Deals with a regular file by opening it. Returns the name if anything about it is unusual.
     fn file_at_sight(&self, mover: &mut Mover<'_>, level: &Level, name: Name) -> Option<Name>;
-
-    /// What a repair does with entries.
-    fn of_repairs(&self) -> &'static dyn Strategy;
 }

@@ -195,7 +195,7 @@ impl Mover<'_> {
         let fd = path::open_directory_at(parent, b".")
             .map_err(|e| entry_error(Side::Destination, Operation::Open, shown(), e))?;
         let mut target = self.engine.target_directory(fd, false, place)?;
-        target.opened_up = self.engine.local().open_up(&target)?;
+        target.opened_up = self.session.local.open_up(&target)?;
         self.remove_leftovers(&target, Some(source))?;
         Ok(Some(target))
     }

@@ -3,7 +3,7 @@ use dmover_digest::Fold;
 use dmover_local::source::{Content, has_settled};
 use dmover_model::{
     Against, ByteRange, CompareTask, Digest, EntryError, EntryKind, EntryRecord, Metadata, Name,
-    PathBytes, Shape, Side, Verb, Version,
+    PathBytes, Shape, Side, Version,
 };
 use dmover_observe::{Activity, station};
 use dmover_plan::chunk;
@@ -31,9 +31,7 @@ impl Engine {
     /// Whether regular files of a directory are opened on both sides before their metadata is known.
     pub(crate) fn compares_at_sight(&self, level: &Level) -> bool {
         let both = level.target.as_ref().is_some_and(|target| !target.fresh);
-        self.spec.verb == Verb::Verify
-            && both
-            && self.asks_nothing_of_names(level)
+        both && self.asks_nothing_of_names(level)
             && self.compares_closely()
             && self.verify_policy().since.is_none()
     }

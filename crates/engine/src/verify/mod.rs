@@ -172,12 +172,12 @@ impl Mover<'_> {
             engine.tell_finding(path, kind, finding, None);
             return Ok(());
         }
-        if let Err(error) = self.repair(level, planned, &finding, None) {
-            self.unrepaired = Some(Unrepaired { path, kind, finding });
-            return Err(error);
-        }
-        self.unrepaired = None;
+        // Until the repair was looked at: another attempt finds no difference, and reports this one.
+        let unrepaired = Unrepaired { path: path.clone(), kind, finding: finding.clone() };
+        self.unrepaired = Some(unrepaired);
+        self.repair(level, planned, &finding, None)?;
         let left = self.left_over(level, planned)?;
+        self.unrepaired = None;
         finding.tell_left_over(left);
         engine.tell_finding(path, kind, finding, Some(left.is_empty()));
         Ok(())

@@ -272,15 +272,12 @@ impl Mover<'_> {
             engine.tell_finding(path, kind, finding, None);
             return Ok(());
         }
-        let repaired = match self.repair_record(record, &finding) {
-            Ok(repaired) => repaired,
-            Err(error) => {
-                self.unrepaired = Some(Unrepaired { path, kind, finding });
-                return Err(error);
-            }
-        };
-        self.unrepaired = None;
+        // Until the repair was looked at: another attempt finds no difference, and reports this one.
+        let unrepaired = Unrepaired { path: path.clone(), kind, finding: finding.clone() };
+        self.unrepaired = Some(unrepaired);
+        let repaired = self.repair_record(record, &finding)?;
         let left = engine.left_over_of(record)?;
+        self.unrepaired = None;
         finding.tell_left_over(left);
         engine.tell_finding(path, kind, finding, Some(repaired && left.is_empty()));
         Ok(())

@@ -353,8 +353,7 @@ impl Mover<'_> {
 
     /// Copies all names of an inode as names of one; returns whether they are.
     pub(super) fn repair_links(&mut self, group: &LinkGroup) -> bool {
-        let compares = self.strategy;
-        self.strategy = compares.of_repairs();
+        let compares = std::mem::replace(&mut self.strategy, self.repairs);
         self.link_group(group);
         self.strategy = compares;
         for file in std::iter::once(&group.first).chain(&group.rest) {

@@ -1,9 +1,8 @@
 //! Checks of SOURCE and DIR before anything is created.
+use dmover_journal::OWN_SNAPSHOTS as OWN;
 use dmover_model::Fatal;
 use dmover_sys::{Errno, OwnedFd, mount, path, stat};
 use std::path::Path;
-
-use dmover_journal::OWN_SNAPSHOTS as OWN;
 
 /// Refuses an invalid source, such as exchanged arguments, which would store all snapshots in another tree.
 ///

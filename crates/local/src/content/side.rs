@@ -69,7 +69,7 @@ impl<'a> Side<'a> {
     }
 
     /// How many of `length` bytes at `offset` can be transferred directly.
-    pub fn direct_length(&self, memory: &[u8], offset: u64, length: usize) -> usize {
+    pub(crate) fn direct_length(&self, memory: &[u8], offset: u64, length: usize) -> usize {
         let Some(border) = self.border else { return 0 };
         let fits = offset.is_multiple_of(border) && (memory.as_ptr() as u64).is_multiple_of(PAGE);
         if fits { length - length % border as usize } else { 0 }

@@ -7,7 +7,7 @@ use std::cell::OnceCell;
 /// Requests of one ring in progress at a time, if memory allows.
 const DEPTH: usize = 8;
 /// The least bytes of one request of a ring.
-pub const RING_PIECE_MIN: usize = 128 << 10;
+pub(crate) const RING_PIECE_MIN: usize = 128 << 10;
 const PIECE_AT_MOST: usize = 1 << 20;
 
 /// A buffer, and an io_uring queue once one is needed.
@@ -32,7 +32,7 @@ impl Tools {
     }
 
     /// Stops using the queue after a failure.
-    pub fn give_up_ring(&mut self) {
+    pub(crate) fn give_up_ring(&mut self) {
         self.ring = OnceCell::from(None);
     }
 

@@ -149,7 +149,7 @@ impl Claims {
         }
     }
 
-    pub fn into_descriptor(self) -> Option<OwnedFd> {
+    pub(crate) fn into_descriptor(self) -> Option<OwnedFd> {
         self.object.ok()
     }
 }

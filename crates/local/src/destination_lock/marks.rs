@@ -182,7 +182,7 @@ impl Places {
     }
 
     /// Records a directory that cannot be opened.
-    pub fn cannot_lock(&mut self, path: &Path, error: Errno) {
+    pub(crate) fn cannot_lock(&mut self, path: &Path, error: Errno) {
         self.unlocked = Some((path.to_owned(), error));
     }
 
@@ -232,7 +232,7 @@ impl Places {
     }
 
     /// Marks that the job writes below each directory above this path.
-    pub fn climb(&mut self, path: &Path) {
+    pub(crate) fn climb(&mut self, path: &Path) {
         for below in path.ancestors() {
             let (Some(above), Some(name)) = (below.parent(), below.file_name()) else { return };
             let known = self.by_path.get(above).copied();
@@ -371,7 +371,7 @@ impl Places {
     }
 
     /// The descriptors that carry marks and locks, and the one that carries claims.
-    pub fn into_descriptors(self) -> (Vec<OwnedFd>, Option<OwnedFd>) {
+    pub(crate) fn into_descriptors(self) -> (Vec<OwnedFd>, Option<OwnedFd>) {
         let held = self.all.into_iter().map(|place| place.fd).collect();
         (held, self.claims.into_descriptor())
     }

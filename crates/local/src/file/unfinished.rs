@@ -89,7 +89,7 @@ impl<'a> Unfinished<'a> {
         }
     }
 
-    /// Keeps the name whatever happens: it belongs to a later task, or to an older version.
+    /// Keeps the name whatever happens: it belongs to a later task, or the file was there before.
     pub fn disarm(&mut self) {
         self.armed = false;
     }

@@ -164,7 +164,7 @@ fn clean_one(known: &Known, args: &CleanupArgs) -> Code {
         }
     };
     let at = file.directory.to_path().join(file.destination.to_path());
-    let leftovers = dmover_local::stale_temporaries::remove_leftovers(&file.job, &at, args.dry_run);
+    let leftovers = dmover_engine::remove_leftovers(&file.job, &at, args.dry_run);
     let mut code = Code::Done;
     for left in leftovers {
         match left {

@@ -1,21 +1,17 @@
 //! Backups: the old version of a replaced entry gets another name.
-use dmover_model::{EntryError, ErrorClass, Identity, Operation, Side};
+use dmover_model::{EntryError, ErrorClass, Operation, Side};
 use dmover_sys::{Errno, directory, path, stat};
 
+use super::Renaming;
 use crate::directory::TargetDirectory;
 use crate::error::entry_error;
 use crate::session::{BackupNumbers, Session};
 
 impl Session<'_> {
-    /// Renames the old version of an entry to its backup name. `source`: the entry that replaces it, which the backup
-    /// must not overwrite. `is_taken`: the backup name belongs to another entry.
-    pub(crate) fn back_up(
-        &self,
-        target: &TargetDirectory,
-        name: &[u8],
-        source: Identity,
-        is_taken: bool,
-    ) -> Result<(), EntryError> {
+    /// Renames the old version of an entry to its backup name, which must overwrite neither the source nor what another
+    /// entry has brought.
+    pub(crate) fn back_up(&self, renaming: Renaming<'_>) -> Result<(), EntryError> {
+        let Renaming { from, to: target, last: name, source, others, .. } = renaming;
         let Some(backup) = &self.local.rules.policy.backup else { return Ok(()) };
         if backup.numbered {
             return self.back_up_numbered(target, name);
@@ -34,7 +30,11 @@ impl Session<'_> {
             let words = "its backup would overwrite the source";
             return refuse(ErrorClass::SelfCopy, words);
         }
-        if is_taken {
+        let is_taken = || match others {
+            Some(others) => others.has(&kept),
+            None => stat::stat_at(&from.fd, &kept, false).is_ok(),
+        };
+        if is_taken() {
             let words = "its backup name belongs to another entry of the source";
             return refuse(ErrorClass::NameClash, words);
         }
