@@ -2,19 +2,19 @@
 use dmover_local::content::{Holes, Transfer};
 use dmover_local::digest_tap::{Made, Tap};
 use dmover_local::error::{cancelled, entry_error};
-use dmover_local::file::{FileOrder, Unfinished, cannot_share};
+use dmover_local::file::Unfinished;
 use dmover_local::session::WriteError;
 use dmover_local::source::Supply;
 use dmover_model::{
     Budget, ByteRange, ChunkTask, DoneParts, EntryError, EntryKind, ErrorClass, FileRef,
     HashedPieces, LargeFile, LargeNews, Metadata, NewNode, NewTask, Operation, Outcome, Parent,
-    SealTask, Side, TaskKind, Timestamp, When,
+    SealTask, Side, TaskKind, Timestamp,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 use dmover_plan::{chunk, retry};
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, stat};
+use dmover_sys::{AsFd, OwnedFd, directory, file, stat};
 use std::time::{Duration, Instant};
 
 use crate::context::Engine;
@@ -114,12 +114,13 @@ impl Mover<'_> {
                 let mut unfinished =
                     self.session.create_file(target, temporary.as_bytes(), last, &supply)?;
                 let tap = self.session.local.rules.tap(supply.metadata.size);
+                let order = self.order(level, target, &planned);
                 unfinished.replaces =
                     engine.local().takes_after(target, last, planned.existing.as_ref());
-                if self.share_whole(level, file, &supply, &unfinished, tap.as_ref())? {
+                if self.session.share_whole(order, &supply, &unfinished, tap.as_ref())? {
                     return self.end_shared(level, &planned, &supply, unfinished, tap);
                 }
-                let patched = self.fill_up(level, target, &planned, &supply, &unfinished)?;
+                let patched = self.session.fill_up(order, &supply.metadata, &unfinished)?;
                 Continued {
                     temporary,
                     unfinished,
@@ -169,42 +170,6 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Gives a new temporary file the blocks of the old version, or reserves its space. Returns whether it shares the
-    /// old blocks.
-    fn fill_up(
-        &self,
-        level: &Level,
-        target: &TargetDirectory,
-        planned: &Planned,
-        supply: &Supply,
-        unfinished: &Unfinished<'_>,
-    ) -> Result<bool, EntryError> {
-        let last = planned.record.destination_name().as_bytes();
-        if self.engine.spec.policy.reflink == When::Always {
-            return Err(cannot_share(level.target_path(last)));
-        }
-        let patched = self.session.begins_with_old(
-            self.order(level, target, planned),
-            &supply.metadata,
-            unfinished,
-        )?;
-        if !patched {
-            let shown = || level.target_path(last);
-            let fail = |e| entry_error(Side::Destination, Operation::Allocate, shown(), e);
-            self.reserve(unfinished, &supply.metadata).map_err(fail)?;
-        }
-        Ok(patched)
-    }
-
-    /// Sets the size. Where files are written in place and there are no holes to keep, the space is reserved at once:
-    /// it is contiguous, a lack of space is noticed before the first byte, and direct writes need not grow the file.
-    fn reserve(&self, file: &Unfinished<'_>, source: &Metadata) -> Result<(), Errno> {
-        let reserves = file.target.facts.writes_in_place
-            && self.engine.content().holes(source) == Holes::Fill
-            && file::allocate(file.fd(), source.size)?;
-        if reserves { Ok(()) } else { file::set_size(file.fd(), source.size) }
-    }
-
     /// Returns tasks that came up in a task without a frame of its own.
     pub(crate) fn hand_on_as_inherited(&mut self) {
         let parent = Parent::Inherited;
@@ -226,37 +191,6 @@ impl Mover<'_> {
         }
     }
 
-    fn share_whole(
-        &mut self,
-        level: &Level,
-        file: &FileRef,
-        supply: &Supply,
-        unfinished: &Unfinished<'_>,
-        tap: Option<&Tap>,
-    ) -> Result<bool, EntryError> {
-        let source_path = || level.source_path(file.name.as_bytes());
-        let target_path = || level.target_path(file.destination_name.as_bytes());
-        let transfer = Transfer {
-            source: supply.fd.as_fd(),
-            destination: unfinished.fd(),
-            size: supply.metadata.size,
-            flushed: true,
-            source_mount: supply.metadata.identity.mount,
-            source_facts: &level.source.facts,
-            facts: &unfinished.target.facts,
-            source_path: &source_path,
-            target_path: &target_path,
-            permit: self.permit(),
-            tap: tap.map(|tap| &tap.pieces),
-        };
-        let size = supply.metadata.size;
-        let shared = self.engine.content().share(transfer, size)?;
-        if shared {
-            self.engine.content().read_for_digest(transfer, size, self.session.tools)?;
-        }
-        Ok(shared)
-    }
-
     fn end_shared(
         &mut self,
         level: &Level,
@@ -270,26 +204,13 @@ impl Mover<'_> {
         let name = record.name.as_bytes();
         self.session.local.check_version(&level.source, name, &supply.fd, &supply.metadata)?;
         let order = self.order(level, unfinished.target, planned);
-        self.end_file(order, supply, unfinished)?;
+        self.session.end_file(order, supply, unfinished)?;
         let made = tap.map(|tap| tap.into_made(None)).into_iter().collect();
         let version = Some(supply.metadata.clone());
         let extended = self.engine.extended_to_keep(&supply.attributes, Held::Open);
         let moved = Moved { bytes: size, made, version, extended, ..Moved::default() };
         self.account(level, planned, moved, started);
         Ok(())
-    }
-
-    /// Sets metadata, flushes, and renames into place.
-    fn end_file(
-        &self,
-        order: FileOrder<'_>,
-        supply: &Supply,
-        unfinished: Unfinished<'_>,
-    ) -> Result<(), WriteError> {
-        let shown = || order.to.place.entry(order.last);
-        let (metadata, attributes) = (&supply.metadata, &supply.attributes);
-        self.session.local.finish_file(&unfinished, metadata, attributes, true, &shown)?;
-        self.session.settle(order, unfinished, supply)
     }
 
     /// Copies one chunk. The seal handles a failure.
@@ -573,7 +494,7 @@ impl Mover<'_> {
         // What was absent at the start has to be absent still.
         let decision = if large.replaces { Decision::Replace } else { Decision::Create };
         let planned = Planned { record, decision, existing, base: None };
-        self.end_file(self.order(&level, target, &planned), &supply, unfinished)?;
+        self.session.end_file(self.order(&level, target, &planned), &supply, unfinished)?;
         let elapsed = Duration::from_millis(large.opened_ms);
         let opened = self.engine.started + elapsed;
         let bytes = supply.metadata.size;
@@ -593,15 +514,13 @@ impl Mover<'_> {
             .engine
             .root(at.root)
             .and_then(|root| self.engine.open_target(&root, &at.path, at.destination));
-        let removed = target.map(|target| {
-            let target = target?;
-            let name = large.temporary.as_bytes();
-            let there = stat::stat_at(&target.fd, name, false).ok()?;
-            let same = self.engine.end.mounts.identity(&there) == large.temporary_identity;
-            same.then(|| directory::unlink(&target.fd, name))
-        });
-        if !matches!(removed, Ok(None | Some(Ok(())))) {
-            tracing::warn!(?removed, "cannot remove a temporary; the next run removes it");
+        let (name, is) = (&large.temporary, large.temporary_identity);
+        match target {
+            Ok(Some(target)) => _ = self.engine.end.remove_if_same(&target, name, is),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(?error, "cannot remove a temporary; the next run removes it");
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ pub mod error;
 pub mod fanotify_feed;
 pub mod file;
 pub mod flush;
+pub mod large_file;
 pub mod layout;
 mod locks;
 pub mod look;

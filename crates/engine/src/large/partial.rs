@@ -3,14 +3,14 @@
 use dmover_journal::Unneeded;
 use dmover_local::error::entry_error;
 use dmover_local::file::Unfinished;
+use dmover_local::large_file::remove_temporary;
 use dmover_local::source::Supply;
 use dmover_model::{
     DoneParts, EntryError, FileRef, Identity, LargeFile, LargeNews, Metadata, Name, Operation,
     PartialFile, SealTask, Side, Timestamp, When,
 };
-use dmover_sys::copy::{self, Offer};
 use dmover_sys::stat::{FileType, Stat};
-use dmover_sys::{OwnedFd, cache, directory, file, path, set, stat};
+use dmover_sys::{OwnedFd, cache, file, path, set, stat};
 
 use crate::context::Engine;
 use crate::level::{Level, TargetDirectory};
@@ -51,11 +51,17 @@ impl Mover<'_> {
         self.session.unlock_for_temporaries(&level.source, target);
         let PartialFile { temporary, done, patched, fenced, .. } = *partial;
         let continued = if fenced {
-            self.clone_partial(level, target, last, supply, &old)?.map(|(temporary, unfinished)| {
-                Continued { temporary, unfinished, done, patched, is_new: true }
-            })
+            self.session.clone_partial((&level.source, target), last, supply, &old)?.map(
+                |(temporary, unfinished)| Continued {
+                    temporary,
+                    unfinished,
+                    done,
+                    patched,
+                    is_new: true,
+                },
+            )
         } else {
-            self.adopt(target, &temporary).map(|unfinished| Continued {
+            self.session.adopt(target, &temporary).map(|unfinished| Continued {
                 temporary,
                 unfinished,
                 done,
@@ -108,35 +114,6 @@ impl Mover<'_> {
         !is_older && !is_newer
     }
 
-    /// Continues in the temporary file itself: no mover of the earlier run is active any more.
-    fn adopt<'t>(&self, target: &'t TargetDirectory, name: &Name) -> Option<Unfinished<'t>> {
-        self.session.writes_to(target);
-        let fd = file::open_for_writing(&target.fd, name.as_bytes()).ok()?;
-        let mut unfinished = Unfinished::new(&self.engine.end, target, fd, name.as_bytes()).ok()?;
-        // Whatever happens: the record has it, and another attempt continues it.
-        unfinished.disarm();
-        Some(unfinished)
-    }
-
-    /// Continues in a file that shares the blocks of the temporary file: a mover that still writes to the old file does
-    /// not affect it.
-    fn clone_partial<'t>(
-        &mut self,
-        level: &Level,
-        target: &'t TargetDirectory,
-        last: &[u8],
-        supply: &Supply,
-        old: &OwnedFd,
-    ) -> Result<Option<(Name, Unfinished<'t>)>, EntryError> {
-        let name = self.session.temporary_in(&level.source, target);
-        let unfinished = self.session.create_file(target, name.as_bytes(), last, supply)?;
-        // If blocks cannot be shared, the file is started again: a copy of the old data would be written as well.
-        let is_shared = matches!(copy::clone_file(old, unfinished.fd()), Ok(Offer::Done(())));
-        // The record says of it at once that the shared blocks are on storage.
-        let is_durable = is_shared && file::sync_data(unfinished.fd()).is_ok();
-        Ok(is_durable.then_some((name, unfinished)))
-    }
-
     /// Leaves a file that a stop has interrupted to the next run, with what was written of it on storage. `false`:
     /// nothing of it is on record.
     pub(super) fn leave_to_next_run(&mut self, task: &SealTask) -> Result<bool, EntryError> {
@@ -180,18 +157,6 @@ impl Mover<'_> {
         if remove_temporary(target, &partial.temporary) {
             let temporary = partial.temporary.clone();
             self.outcome.large.push(LargeNews::Ended { temporary });
-        }
-    }
-}
-
-/// Removes a temporary file of this job. Returns whether it is gone.
-fn remove_temporary(target: &TargetDirectory, name: &Name) -> bool {
-    match directory::unlink(&target.fd, name.as_bytes()) {
-        Ok(()) => true,
-        Err(error) if stat::is_absent(error) => true,
-        Err(error) => {
-            tracing::warn!(%error, ?name, "cannot remove a temporary");
-            false
         }
     }
 }
