@@ -68,11 +68,27 @@ impl Mover<'_> {
             }
             self.engine.limits.operation(&self.engine.control, self.lease);
             self.lease.extend();
-            // The scan fails at the same place and reports it.
-            if let Err(error) = self.revisit(revisit) {
-                tracing::debug!(%error, "cannot check a directory for renames");
+            if let Err(errno) = self.revisit(revisit) {
+                self.tell_not_revisited(revisit, errno);
             }
         }
+    }
+
+    /// Reports a directory whose names could not be compared with those of the catalog. Names that were exchanged in it
+    /// would be found by nothing else, so the pass has failed.
+    fn tell_not_revisited(&self, revisit: &Revisit, errno: Errno) {
+        match errno {
+            // It went, or its names say nothing. What may not be read fails in the scan, which reports it.
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::OPNOTSUPP | Errno::ILSEQ => {}
+            Errno::ACCESS | Errno::PERM => {}
+            _ => {
+                let Ok(root) = self.engine.root(RootId::ONLY) else { return };
+                let path = root.source.display().join(&revisit.path);
+                let (side, operation) = (Side::Source, Operation::Read);
+                return self.engine.error(entry_error(side, operation, path, errno));
+            }
+        }
+        tracing::debug!(%errno, path = ?revisit.path, "cannot check a directory for renames");
     }
 
     fn revisit(&mut self, revisit: &Revisit) -> Result<(), Errno> {

@@ -142,6 +142,20 @@ impl Argument {
         }
     }
 
+    /// Whether it is a directory, or a symbolic link to one.
+    ///
+    /// # Errors
+    /// It could not be looked at. Taken for something else, a directory would be overwritten with what belongs in it.
+    fn is_directory(&self) -> Result<bool, Fatal> {
+        match self.stat(true) {
+            Ok(found) => {
+                Ok(found.is_some_and(|found| found.file_type() == stat::FileType::Directory))
+            }
+            Err(Errno::NOTDIR | Errno::LOOP) => Ok(false),
+            Err(error) => Err(refuse_errno(&self.display, "access", error, "check the path")),
+        }
+    }
+
     /// Whether it is a dangling symbolic link.
     fn leads_nowhere(&self) -> bool {
         let own = |name: &Name| stat::stat_at(&self.parent, name.as_bytes(), false).is_ok();
@@ -154,6 +168,11 @@ impl Argument {
             None => path::open_directory_at(&self.parent, b"."),
             Some(name) => path::open_directory_following(&self.parent, name.as_bytes()),
         }
+    }
+
+    /// The same for a directory that need not be readable.
+    fn reach(&self) -> Result<OwnedFd, Errno> {
+        path::reach_directory_at(&self.parent, self.name.as_ref().map_or(b".", Name::as_bytes))
     }
 }
 
@@ -335,10 +354,9 @@ impl Resolver<'_> {
         range: Option<RangeCopy>,
     ) -> Result<(Root, Placement), Fatal> {
         // A directory of a list goes where the list says, so that the same list goes there again.
-        let placement = match Argument::new(self.base, source)?.open_directory() {
-            Ok(_) => Placement::As,
-            Err(_) => self.placement_of(destination, 1)?,
-        };
+        let is_directory = Argument::new(self.base, source)?.is_directory()?;
+        let placement =
+            if is_directory { Placement::As } else { self.placement_of(destination, 1)? };
         Ok((self.pair_as(source, destination, range, placement)?, placement))
     }
 
@@ -369,7 +387,7 @@ impl Resolver<'_> {
 
     fn placement_of(&self, destination: &PathBytes, sources: usize) -> Result<Placement, Fatal> {
         let argument = Argument::new(self.base, destination)?;
-        let directory = argument.open_directory().is_ok();
+        let directory = argument.is_directory()?;
         match self.spec.target_mode {
             TargetMode::As if sources > 1 => {
                 let hint = "use -t DIR, or copy one source at a time";
@@ -463,6 +481,8 @@ impl Resolver<'_> {
             },
             Placement::Inside => {
                 let directory = opened
+                    // One that may only be searched and written to.
+                    .or_else(|e| if e == Errno::ACCESS { typed.reach() } else { Err(e) })
                     .map_err(|e| refuse_errno(destination, "enter", e, "check the destination"))?;
                 self.inside(&typed, directory, source.name.clone())
             }

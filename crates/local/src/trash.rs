@@ -26,9 +26,18 @@ const MARK: &[u8] = b".dmover-trash";
 /// The longest content of a mark.
 const MARK_MAX: usize = 64;
 
+/// Whether an open directory is a trash.
+fn find_mark(directory: &OwnedFd) -> Result<bool> {
+    match stat::stat_at(directory, MARK, false) {
+        Ok(_) => Ok(true),
+        Err(error) if stat::is_absent(error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether an open directory is a trash. If unknown, it is.
 fn holds_mark(directory: &OwnedFd) -> bool {
-    !stat::stat_at(directory, MARK, false).is_err_and(stat::is_absent)
+    find_mark(directory).unwrap_or(true)
 }
 
 /// Whether a source name is a mark and the destination already has one, which stays: a trash that was moved or restored
@@ -53,11 +62,15 @@ fn mark_of(directory: &OwnedFd) -> Result<Option<Vec<u8>>> {
 }
 
 /// Whether a destination directory is a trash, of this job or another one.
-pub fn is_trash(parent: &OwnedFd, name: &Name) -> bool {
+///
+/// # Errors
+/// It could not be looked into. What it is, nobody knows, so it must not be emptied.
+pub fn is_trash(parent: &OwnedFd, name: &Name) -> Result<bool> {
     match path::open_directory_at(parent, name.as_bytes()) {
-        Ok(fd) => holds_mark(&fd),
-        // What cannot be looked into is not emptied either.
-        Err(_) => false,
+        Ok(fd) => find_mark(&fd),
+        // It went, or is no directory any more.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

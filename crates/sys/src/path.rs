@@ -3,6 +3,7 @@
 //! With openat2(2) the kernel resolves a path of many components and refuses symbolic links, `..`
 //! and magic links on the way; without it every component is opened on its own.
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
 use crate::{AsFd, BorrowedFd, Errno, OwnedFd, Result, retry};
@@ -21,7 +22,9 @@ fn has_openat2() -> bool {
     *PRESENT.get_or_init(|| {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH;
-        retry(|| rustix::fs::openat2(CWD, c".", flags, Mode::empty(), resolve)).is_ok()
+        let asked = retry(|| rustix::fs::openat2(CWD, c".", flags, Mode::empty(), resolve));
+        // Filters of system calls in containers answer EPERM. Other errors are those of the working directory.
+        !matches!(asked, Err(Errno::NOSYS | Errno::PERM))
     })
 }
 
@@ -120,8 +123,13 @@ pub fn open_directory(path: &std::path::Path) -> Result<OwnedFd> {
 /// The same for a directory that need not be readable (`O_PATH`): names in it can be used, but it cannot be listed, locked or
 /// flushed.
 pub fn reach_directory(path: &std::path::Path) -> Result<OwnedFd> {
+    reach_directory_at(CWD, path.as_os_str().as_bytes())
+}
+
+/// The same for a name in an open directory.
+pub fn reach_directory_at(parent: impl AsFd, name: &[u8]) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    retry(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))
+    retry(|| rustix::fs::openat(parent.as_fd(), name, flags, Mode::empty()))
 }
 
 /// Opens a directory through a symbolic link, for `--dereference`.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dmover_testkit::compare::{CompareOptions, compare};
+use dmover_testkit::faultfs::{Action, Op, Rule, When};
 use dmover_testkit::image::{FileSystem, Image};
 use dmover_testkit::lanes::check::leftovers;
 use dmover_testkit::skip;
@@ -520,4 +521,39 @@ fn a_file_that_never_rests_is_named_and_not_waited_for() {
     let changed = run.tell().contains("\"class\":\"changed\"");
     assert_eq!(changed, run.code() == Some(4), "{}", run.tell());
     assert!(bench.sh("cat d*/calm | sort -u") == "2\n");
+}
+
+/// A directory that could not be opened was taken for none, and what it contained was overwritten.
+#[test]
+fn a_directory_that_cannot_be_opened_is_copied_into_or_refused() {
+    const TREES: &str = "mkdir s d; echo from s > s/a; echo old > d/a";
+    if is_root() {
+        for mode in ["000", "100", "200", "300", "311", "500"] {
+            let bench = Bench::new().unprivileged();
+            bench.sh(&format!("{TREES}; chown -R --reference=. s d; chmod {mode} d"));
+            let run = bench.copy("s d");
+            assert_eq!(bench.read("d/a"), "old\n", "{mode}");
+            assert_eq!(bench.sh("stat -c %a d").trim().parse(), mode.parse::<u32>(), "{mode}");
+            // As cp(1), which needs the same rights.
+            let searches = matches!(mode, "300" | "311");
+            assert_eq!(run.code(), Some(if searches { 0 } else { 2 }), "{mode}: {}", run.tell());
+            if searches {
+                bench.sh("diff -r s d/s");
+            }
+        }
+    }
+    for nth in 1..=3 {
+        let Some((served, bench)) = Bench::faulty() else { skip!("no faultfs") };
+        bench.sh(&format!("cd backing; {TREES}"));
+        for operation in [Op::Opendir, Op::Getattr, Op::Lookup] {
+            let rule = Rule::new(operation, Action::Errno(5)).name("d").when(When::Nth(nth));
+            served.set_rules(&[rule]).unwrap();
+            let run = bench.copy("faulty/s faulty/d");
+            let shown = format!("{operation:?} {nth}: {}", run.tell());
+            assert_eq!(bench.read("backing/d/a"), "old\n", "{shown}");
+            let copied = bench.exists("backing/d/s/a");
+            assert!(copied || run.code() != Some(0), "{shown}");
+            bench.sh("rm -rf backing/d/s");
+        }
+    }
 }

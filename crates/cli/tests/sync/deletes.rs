@@ -1,7 +1,7 @@
 //! Deletes: what goes, what stays, and why.
 use super::Bench;
 use super::bench::{eventually, is_root, snapshot, wait_for_fault};
-use dmover_testkit::faultfs::{Action, Op, Rule};
+use dmover_testkit::faultfs::{Action, Op, Rule, When};
 use dmover_testkit::image::{FileSystem, Image};
 use dmover_testkit::skip;
 
@@ -343,6 +343,33 @@ fn trash_keeps_what_would_be_deleted() {
     bench.sh("mkdir elsewhere; mount -t tmpfs none elsewhere");
     let _undo = bench.undo("umount elsewhere");
     bench.dmover("sync --yes --delete --trash elsewhere/t a b").expect_code(2);
+}
+
+/// A directory that could not be looked into was taken for no trash, and emptied.
+#[test]
+fn a_trash_that_cannot_be_looked_into_is_not_emptied() {
+    for when in ["--delete", "--delete=during"] {
+        for (operation, name) in [(Op::Opendir, ".trash"), (Op::Getattr, ".dmover-trash")] {
+            let Some((served, bench)) = Bench::faulty() else { skip!("no faultfs") };
+            bench.sh("mkdir -p a/gone; echo 1 > a/gone/p; echo 2 > a/stays");
+            bench.sync("a faulty/b", 0);
+            bench.sh("rm -r a/gone");
+            bench.sync("--delete --trash faulty/b/.trash a faulty/b", 0);
+            let trash = || bench.sh("find backing/b/.trash | sort");
+            let before = trash();
+            let mut failed = 0;
+            for nth in 1..=4 {
+                let rule = Rule::new(operation, Action::Errno(5)).name(name).when(When::Nth(nth));
+                served.set_rules(&[rule]).unwrap();
+                let run = bench.dmover(&format!("sync --yes {when} a faulty/b"));
+                let shown = format!("{operation:?} {nth}: {}", run.tell());
+                assert_eq!(trash(), before, "{shown}");
+                assert!(matches!(run.code(), Some(0 | 3)), "{shown}");
+                failed += u32::from(run.code() == Some(3));
+            }
+            assert!(failed > 0, "{when} {operation:?}");
+        }
+    }
 }
 
 /// A tree of 5,000 levels took minutes: each directory was reached level by level.

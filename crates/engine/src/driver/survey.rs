@@ -32,9 +32,12 @@ pub(super) fn survey(
     let Some(root) = root.filter(|_| (whole || changed.is_some()) && plain) else {
         return Ok((None, Catalog::leave_behind(&directory, id, whole)?));
     };
-    let Ok(top) = stat::stat_born_at(&root.source.parent, b"") else {
-        return Ok((None, Catalog::leave_behind(&directory, id, true)?));
-    };
+    // Without the top the catalog would be lost, and with it what was renamed since the last pass.
+    let top = stat::stat_born_at(&root.source.parent, b"").map_err(|error| {
+        let (path, reason) = (root.source.display().to_path(), std::io::Error::from(error));
+        let message = format!("cannot access '{}': {reason}", path.display());
+        Fatal::refused(message, "check the source, then run the same command again")
+    })?;
     let mut catalog = Catalog::open(&directory, id)?;
     let doubts = catalog.doubts()?;
     let top = object_of(&top);

@@ -6,8 +6,7 @@ use dmover_local::directory::look_at;
 use dmover_local::error::{cancelled, entry_error};
 use dmover_local::removal::is_still;
 use dmover_local::root::Root;
-use dmover_local::trash::Gone;
-use dmover_local::trash::{is_trash, is_trash_of_both};
+use dmover_local::trash::{Gone, is_trash, is_trash_of_both};
 use dmover_model::{
     Action, DeleteWhen, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, ExtraName,
     ExtraNames, Identity, Item, Metadata, Name, NewTask, OnTheWay, Operation, Parent, PathBytes,
@@ -201,9 +200,16 @@ impl Mover<'_> {
     ) -> bool {
         let ExtraEntry { at, holder, name, found, .. } = extra;
         let path = || level.own_target_path().join(&at.join(name.as_bytes()));
-        let own = self.engine.guard.is_state(found.identity)
-            || (!self.engine.clears_all() && is_trash(extra.fd, name));
-        if found.kind == EntryKind::Directory && own {
+        let is_directory = found.kind == EntryKind::Directory;
+        let may_be_trash = is_directory && !self.engine.clears_all();
+        let trash = if may_be_trash { is_trash(extra.fd, name) } else { Ok(false) };
+        if let Err(error) = trash {
+            self.engine.error(entry_error(Side::Destination, Operation::Open, path(), error));
+            self.engine.hold_above(level, at);
+            return false;
+        }
+        let own = trash == Ok(true) || self.engine.guard.is_state(found.identity);
+        if is_directory && own {
             if in_the_way || !at.is_root() {
                 // It has its place in what goes, or in its place something else should be.
                 let words =
@@ -219,7 +225,7 @@ impl Mover<'_> {
             here != Some(found.identity.mount)
                 || mount::is_mounted_on(extra.fd, name.as_bytes()).unwrap_or(true)
         };
-        if found.kind == EntryKind::Directory && elsewhere() {
+        if is_directory && elsewhere() {
             let words = "a file system is mounted here";
             let (side, class) = (Side::Destination, ErrorClass::Busy);
             self.engine.error(EntryError::plain(side, Operation::Unlink, class, path(), words));

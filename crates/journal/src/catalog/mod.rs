@@ -133,7 +133,7 @@ impl Catalog {
     pub fn leave_behind(directory: &Path, job: &JobId, forget: bool) -> Result<RecheckSet, Fatal> {
         let known = dmover_sys::path::open_directory(directory)
             .and_then(|fd| dmover_sys::stat::stat_at(fd, FILE.as_bytes(), false));
-        if known.is_err() {
+        if known.is_err_and(dmover_sys::stat::is_absent) {
             return Ok(RecheckSet::default());
         }
         let mut catalog = Self::open(directory, job)?;
