@@ -372,6 +372,19 @@ fn a_trash_that_cannot_be_looked_into_is_not_emptied() {
     }
 }
 
+/// What cannot be looked into before the pass may be removed by it, so it needs the same confirmation.
+#[test]
+fn a_directory_that_cannot_be_looked_into_does_not_go_unasked() {
+    for nth in 1..=3 {
+        let Some((served, bench)) = Bench::faulty() else { skip!("no faultfs") };
+        bench.sh("mkdir -p a backing/b/own; echo 1 > a/1; echo 2 > backing/b/own/2");
+        let rule = Rule::new(Op::Opendir, Action::Errno(5)).name("own").when(When::Nth(nth));
+        served.set_rules(&[rule]).unwrap();
+        let run = bench.dmover("sync --delete a faulty/b").expect_code(2);
+        assert!(bench.exists("backing/b/own/2"), "{nth}: {}", run.tell());
+    }
+}
+
 /// A tree of 5,000 levels took minutes: each directory was reached level by level.
 #[test]
 fn a_deep_tree_goes_into_the_trash_with_few_calls() {

@@ -210,7 +210,7 @@ impl Engine {
                 ReportItem::Checked { path, number, verdict: verdict.into(), guessed }
             }
             Event::Difference(difference) => ReportItem::Difference(difference),
-            // These follow from what is told otherwise, or are the coordinator's alone.
+            // The coordinator derives these from other reports, or is the only one that has them.
             Event::Start { .. }
             | Event::Error(_)
             | Event::Loss { .. }

@@ -55,8 +55,8 @@ pub(crate) fn refuse_unmeant(
         let found = stat::stat_at(&destination, name.as_bytes(), false);
         let identity = found.is_ok().then(|| found.map(|found| mounts.identity(&found)).ok());
         is_temporary(name.as_bytes())
-            // What cannot be looked into is not removed, so nothing is to be asked.
-            || is_trash(&destination, name).unwrap_or(true)
+            // What cannot be looked into now may be removed later, so it has to be asked about.
+            || is_trash(&destination, name).unwrap_or(false)
             || (state.is_some() && identity.flatten() == state)
     };
     let shown = side.display().to_path();
