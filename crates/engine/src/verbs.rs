@@ -53,12 +53,24 @@ impl Strategy for Filling {
         mover.is_worth_splitting(metadata)
     }
 
+    fn directory(&self, mover: &mut Mover<'_>, level: &Level) {
+        mover.show_directory(level);
+    }
+
     fn links(&self, mover: &mut Mover<'_>, group: &LinkGroup) {
         if mover.engine.spec.policy.dry_run {
             mover.preview(group);
         } else {
             mover.link_group(group);
         }
+    }
+
+    fn opens_at_sight(&self, engine: &Engine, level: &Level) -> bool {
+        engine.takes_files_at_sight(level)
+    }
+
+    fn file_at_sight(&self, mover: &mut Mover<'_>, level: &Level, name: Name) -> Option<Name> {
+        mover.take_at_sight(level, name)
     }
 }
 
@@ -86,8 +98,20 @@ impl Strategy for Summing {
         mover.engine.hashes_apart(metadata.size)
     }
 
+    fn directory(&self, mover: &mut Mover<'_>, level: &Level) {
+        mover.show_directory(level);
+    }
+
     fn links(&self, _mover: &mut Mover<'_>, _group: &LinkGroup) {
         // Each name has its own line, so no group is ever collected.
+    }
+
+    fn opens_at_sight(&self, engine: &Engine, level: &Level) -> bool {
+        engine.takes_files_at_sight(level)
+    }
+
+    fn file_at_sight(&self, mover: &mut Mover<'_>, level: &Level, name: Name) -> Option<Name> {
+        mover.take_at_sight(level, name)
     }
 }
 

@@ -31,20 +31,14 @@ pub(crate) trait Strategy: Sync {
     fn is_in_parts(&self, mover: &Mover<'_>, metadata: &Metadata) -> bool;
 
     /// Deals with a directory that was entered, before its names are read.
-    fn directory(&self, mover: &mut Mover<'_>, level: &Level) {
-        mover.show_directory(level);
-    }
+    fn directory(&self, mover: &mut Mover<'_>, level: &Level);
 
     /// Deals with the names of one inode.
     fn links(&self, mover: &mut Mover<'_>, group: &LinkGroup);
 
     /// Whether regular files of a directory are opened before their metadata is known.
-    fn opens_at_sight(&self, engine: &Engine, level: &Level) -> bool {
-        engine.takes_files_at_sight(level)
-    }
+    fn opens_at_sight(&self, engine: &Engine, level: &Level) -> bool;
 
     /// Deals with a regular file by opening it. Returns the name if anything about it is unusual.
-    fn file_at_sight(&self, mover: &mut Mover<'_>, level: &Level, name: Name) -> Option<Name> {
-        mover.take_at_sight(level, name)
-    }
+    fn file_at_sight(&self, mover: &mut Mover<'_>, level: &Level, name: Name) -> Option<Name>;
 }
