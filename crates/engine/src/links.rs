@@ -490,6 +490,7 @@ impl Mover<'_> {
                 locks: false,
                 identity: anchor.identity,
                 source: anchor.source,
+                is_link: true,
                 others: self.names_beside(level),
             };
             if let Err(error) = self.session.put_in_place(renaming) {

@@ -324,6 +324,7 @@ impl Session<'_> {
                 locks,
                 identity,
                 source,
+                is_link: false,
                 others,
             };
             if let Err(error) = self.put_in_place(renaming) {

@@ -9,6 +9,7 @@ use crate::error::entry_error;
 use crate::session::Session;
 
 mod backup;
+mod separate_copy;
 
 /// A finished temporary entry, to be renamed into place.
 #[derive(Clone, Copy)]
@@ -29,6 +30,8 @@ pub struct Renaming<'a> {
     pub identity: Identity,
     /// The source entry that it is a copy of.
     pub source: Identity,
+    /// It is a hard link to another name at the destination.
+    pub is_link: bool,
     /// Who knows the names of other entries; `None`: they have those of the source directory.
     pub others: Option<&'a dyn TargetNames>,
 }

@@ -46,6 +46,7 @@ impl Session<'_> {
                 locks: false,
                 identity,
                 source,
+                is_link: false,
                 others,
             })
         });

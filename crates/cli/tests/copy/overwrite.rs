@@ -78,6 +78,58 @@ fn a_backup_keeps_the_version_that_is_replaced() {
     assert!(!bench.exists("d/absent~"));
 }
 
+/// A name that could not be linked stays or becomes a file of its own. The run that links it must not take that file for
+/// an old version: its backup would replace the backup of the real one.
+#[test]
+fn a_link_made_good_costs_no_backup() {
+    let both = |bench: &Bench, backup: &str| {
+        let old = if backup == "numbered" { ".~1~" } else { "~" };
+        bench.sh(&format!("cat d/1 d/2 d/1{old} d/2{old}; ls d | wc -l; test d/1 -ef d/2"))
+    };
+    for (backup, call) in [("simple", 1), ("simple", 3), ("numbered", 1), ("numbered", 3)] {
+        let bench = Bench::new();
+        bench.sh("mkdir s d; echo new > s/1; ln s/1 s/2; setfattr -n user.a -v b s/1
+            echo old-1 > d/1; echo old-2 > d/2");
+        let (log, options) = (bench.at("log"), format!("-j1 -T --backup={backup} s d"));
+        let inject = format!("inject=linkat:error=ENOSPC:when={call}");
+        let trace = ["strace", "-f", "-qq", "-o", log.to_str().unwrap(), "-e", "trace=linkat"];
+        let words = trace.into_iter().chain(["-e", &inject]);
+        let bench = bench.with(|dmover| dmover.wrapped(words));
+        let run = bench.copy(&options);
+        assert!(run.code() == Some(3), "{backup} {call}: {}", run.tell());
+        assert!(bench.read("log").contains("(INJECTED)"), "{backup} {call}: {}", run.tell());
+        let bench = bench.with(|dmover| dmover.wrapped([""; 0]));
+        bench.copy(&options).expect_code(0);
+        assert_eq!(both(&bench, backup), "new\nnew\nold-1\nold-2\n4\n", "{backup} {call}");
+    }
+}
+
+/// Only what is equal in everything needs no backup before it becomes a link.
+#[test]
+fn what_differs_from_the_link_that_replaces_it_is_backed_up() {
+    let changes = [
+        ("content", "printf 'naw\\n' > d/2; touch -r s/2 d/2"),
+        ("time", "touch -d 2001-01-01 d/2"),
+        ("mode", "chmod 600 d/2"),
+        ("attribute", "setfattr -n user.a -v other d/2"),
+        ("type", "rm d/2; ln -s new d/2"),
+    ];
+    for (what, change) in changes {
+        let bench = Bench::new();
+        bench.sh("mkdir s d; echo new > s/1; ln s/1 s/2; cp -p s/1 d/1; cp -p s/2 d/2");
+        bench.sh(&format!("{change}; mkdir kept; cp -a d/2 kept/"));
+        bench.copy("-T --backup --overwrite=always s d").expect_code(0);
+        bench.sh("test d/1 -ef d/2");
+        let state = |path: &str| {
+            bench.sh(&format!(
+                "stat -c '%a %Y %F' {path}; getfattr -h -d --only-values {path}
+                test -L {path} || cat {path}"
+            ))
+        };
+        assert_eq!(state("d/2~"), state("kept/2"), "{what}");
+    }
+}
+
 #[test]
 fn numbered_backups_keep_all_versions() {
     let bench = bench();

@@ -99,6 +99,7 @@ impl Mover<'_> {
                     locks: false,
                     identity,
                     source,
+                    is_link: false,
                     others: self.names_beside(level),
                 })
             }

@@ -13,6 +13,9 @@ impl Session<'_> {
     pub(crate) fn back_up(&self, renaming: Renaming<'_>) -> Result<(), EntryError> {
         let Renaming { from, to: target, last: name, source, others, .. } = renaming;
         let Some(backup) = &self.local.rules.policy.backup else { return Ok(()) };
+        if renaming.is_link && self.is_separate_copy(renaming)? {
+            return Ok(());
+        }
         if backup.numbered {
             return self.back_up_numbered(target, name);
         }
