@@ -88,7 +88,7 @@ pub fn run(args: &SimulateArgs) -> Result<()> {
     for seed in args.seed..args.seed + args.seeds {
         row("the same, and deaths, silences, wipes, losses", trouble, seed)?;
     }
-    let peak = dmover_sys::process::peak_memory_bytes() >> 20;
+    let peak = dmover_host::memory::peak_bytes() >> 20;
     println!("\nMemory of the simulation at most: {peak} MiB.");
     Ok(())
 }

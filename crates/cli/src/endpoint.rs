@@ -1,7 +1,6 @@
 //! The metrics endpoint of this process, for Prometheus.
 use dmover_model::Fatal;
 use dmover_observe::{Board, JobView, ProcessView, exposition};
-use dmover_sys::process;
 use std::sync::Arc;
 
 use crate::print::say;
@@ -10,9 +9,9 @@ use crate::print::say;
 pub(crate) fn this_process() -> ProcessView {
     ProcessView {
         version: env!("CARGO_PKG_VERSION"),
-        cpu_s: process::processor_seconds(),
-        resident_bytes: process::resident_memory_bytes(),
-        open_files: process::open_files(),
+        cpu_s: dmover_host::processors::process_seconds(),
+        resident_bytes: dmover_host::memory::resident_bytes(),
+        open_files: dmover_host::process::open_files(),
     }
 }
 

@@ -35,7 +35,7 @@ pub fn command() -> clap::Command {
 pub fn main() -> ExitCode {
     if config::environment(config::SUBMITTED_AS).is_some() {
         // Without `submit` there is no broker, and this process would hold the lock for nothing.
-        dmover_sys::process::end_with_parent();
+        dmover_host::process::end_with_parent();
     }
     signals::survive_file_size_limit();
     let words = help::as_flag(front::as_called(std::env::args_os().collect()));

@@ -1,7 +1,7 @@
 //! Signals: the first INT, TERM or HUP stops the job after the tasks in progress, the second stops it at once. USR1 prints a
 //! status line.
 use dmover_engine::{Control, StopReason};
-use dmover_sys::process::is_ignored;
+use dmover_host::signals;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ pub fn listen(
     parked: impl Fn(i32) + Send + 'static,
 ) -> std::io::Result<()> {
     // A signal that is ignored at the start stays ignored: nohup(1), and shells for background processes, rely on that.
-    let stopping = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
+    let stopping =
+        [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !signals::is_ignored(*signal));
     let mut signals = Signals::new(stopping.chain([SIGUSR1]))?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in &mut signals {

@@ -129,7 +129,7 @@ pub(crate) fn verify_spec(
         repair: args.repair,
         extra: !args.ignore_extra,
         sample_millionths: args.sample,
-        seed: dmover_sys::process::random_u64(),
+        seed: dmover_host::random_u64(),
         since,
         stored: args.direct_read,
     };

@@ -14,7 +14,7 @@ pub(crate) fn state_directory(named: Option<&OsString>) -> Option<PathBuf> {
     if let Some(directory) = named {
         return Some(PathBuf::from(directory));
     }
-    if dmover_sys::process::effective_uid() == 0 {
+    if dmover_host::user::effective_uid() == 0 {
         return Some(PathBuf::from("/var/lib/dmover"));
     }
     let xdg = environment("XDG_STATE_HOME").map(PathBuf::from);

@@ -1,6 +1,6 @@
 //! The switch that stops a job: softly (finish tasks in progress), then hard (drop them).
+use dmover_host::signals;
 use dmover_model::ErrorClass;
-use dmover_sys::process::signal_name;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -29,7 +29,7 @@ impl StopReason {
     /// The reason, in words that follow "stopped".
     pub fn words(self) -> String {
         match self {
-            Self::Signal(signal) => format!("by {}", signal_name(signal)),
+            Self::Signal(signal) => format!("by {}", signals::name(signal)),
             Self::Errors => "by --max-errors".into(),
             Self::Duration => "by --max-duration".into(),
             Self::Output => "cannot write to standard output".into(),

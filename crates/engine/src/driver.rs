@@ -321,7 +321,7 @@ impl Run {
             trust,
             umask: job.umask,
         };
-        let run = dmover_sys::process::random_u64();
+        let run = dmover_host::random_u64();
         let open_files = start::open_files(job, id);
         let failures = start::failures(job, id, record.is_some());
         let open = open_files.as_ref().map(|files| files.before().clone());
@@ -750,7 +750,7 @@ impl Run {
             limit,
             elapsed: self.before + engine.started.elapsed(),
             needs_all: engine.needs_all(),
-            peak_memory_bytes: dmover_sys::process::peak_memory_bytes(),
+            peak_memory_bytes: dmover_host::memory::peak_bytes(),
             spilled: self.ledger.has_spilled(),
         }
     }

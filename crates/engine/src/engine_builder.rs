@@ -106,7 +106,7 @@ impl Engine {
         let movers_max = allowance.most;
         let memory = memory_bytes(spec);
         let (buffer_bytes, ring_bytes) = buffers(spec, memory / 2 / movers_max);
-        let privileged = dmover_sys::process::is_privileged();
+        let privileged = dmover_host::user::is_privileged();
         let privilege = Privilege::of_process(privileged, facts.umask);
         Ok(Self {
             directories_apart: facts.directories_apart,

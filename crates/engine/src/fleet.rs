@@ -248,13 +248,13 @@ impl Joining {
         let mut spec = offer.spec.clone();
         spec.limits.threads = place.threads;
         spec.limits.memory_bytes = place.memory_bytes;
-        let own = dmover_sys::process::effective_uid();
+        let own = dmover_host::user::effective_uid();
         if own != offer.uid {
             let message =
                 format!("the job belongs to user {}, but this mover runs as user {own}", offer.uid);
             return Err(Fatal::refused(message, "start the mover as that user"));
         }
-        let may = dmover_sys::process::capabilities_that_matter();
+        let may = dmover_host::user::capabilities_that_matter();
         let missing: Vec<&str> =
             offer.capabilities.iter().filter(|c| !may.contains(c)).map(String::as_str).collect();
         if !missing.is_empty() {
@@ -270,7 +270,7 @@ impl Joining {
             spec: &spec,
             mounts: &mounts,
             remembered: Some(offer.placement),
-            privileged: dmover_sys::process::is_privileged(),
+            privileged: dmover_host::user::is_privileged(),
             base: &base,
             bounds: &place.bounds.trees,
         };

@@ -29,9 +29,9 @@ pub fn job_id(
     // Two runs that do not share a lock must not take each other's temporaries for leftovers.
     match state {
         Some(state) if state.is_shared() => hasher.update(b"any host"),
-        _ => hasher.update(&dmover_sys::process::host_name()),
+        _ => hasher.update(dmover_host::name().as_bytes()),
     };
-    hasher.update(&dmover_sys::process::effective_uid().to_le_bytes());
+    hasher.update(&dmover_host::user::effective_uid().to_le_bytes());
     hasher.update(state.map_or(&b""[..], |s| s.path().as_os_str().as_bytes()));
     hasher.update(b"dmover job 1\0").update(spec.verb.word().as_bytes()).update(b"\0");
     for path in canonical_paths(spec)? {

@@ -1,11 +1,11 @@
 //! Controls the number of movers for each class of tasks: it samples their activity, lets `plan` decide, and finds the
 //! limit.
+use dmover_host::processors::Times;
 use dmover_model::{Event, Limit};
 use dmover_observe::{Activity, CLASSES, Counter, Station};
 use dmover_plan::bottleneck::Profile;
 use dmover_plan::concurrency::{Bounds, Controller, Window};
 use dmover_plan::stragglers::Done;
-use dmover_sys::process::ProcessorTimes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ impl Allowance {
     pub fn new(asked: usize) -> Self {
         match asked {
             0 => {
-                let cores = dmover_sys::process::available_processors();
+                let cores = dmover_host::processors::available();
                 Self { most: cores.clamp(MOVERS.0, MOVERS.1), fixed: false }
             }
             most => Self { most, fixed: true },
@@ -81,12 +81,12 @@ pub(crate) struct Pace {
     /// Samples since the last limit, and since the start.
     recent: Profile,
     whole: Profile,
-    times: Option<ProcessorTimes>,
+    times: Option<Times>,
     /// When the window began.
-    window_times: Option<ProcessorTimes>,
+    window_times: Option<Times>,
     window_own_s: f64,
     window_entries: u64,
-    first_times: Option<ProcessorTimes>,
+    first_times: Option<Times>,
     named: Instant,
     limit: Option<Limit>,
 }
@@ -99,7 +99,7 @@ impl Pace {
 
     pub fn new(allowance: Allowance) -> Self {
         let Allowance { most, fixed } = allowance;
-        let cores = dmover_sys::process::available_processors();
+        let cores = dmover_host::processors::available();
         let lane = |class: Class| {
             let (most, start) = match class {
                 Class::Small => (most, cores),
@@ -111,7 +111,7 @@ impl Pace {
             Lane { controller: Controller::new(bounds, start), seen: 0, busy: 0, work: 0 }
         };
         let now = Instant::now();
-        let times = dmover_sys::process::processor_times();
+        let times = dmover_host::processors::times();
         Self {
             lanes: Class::ALL.map(lane),
             most,
@@ -125,7 +125,7 @@ impl Pace {
             whole: Profile::default(),
             times,
             window_times: times,
-            window_own_s: dmover_sys::process::processor_seconds(),
+            window_own_s: dmover_host::processors::process_seconds(),
             window_entries: 0,
             first_times: times,
             named: now,
@@ -219,9 +219,9 @@ impl Pace {
         let elapsed_s = self.window.elapsed().as_secs_f64();
         self.window = Instant::now();
         let samples = std::mem::take(&mut self.samples).max(1) as f64;
-        let times = dmover_sys::process::processor_times();
+        let times = dmover_host::processors::times();
         let busy = busy(std::mem::replace(&mut self.window_times, times), times);
-        let own_s = dmover_sys::process::processor_seconds();
+        let own_s = dmover_host::processors::process_seconds();
         let own = own_s - std::mem::replace(&mut self.window_own_s, own_s);
         let is_ours = own >= OWN_PART * elapsed_s * self.cores as f64;
         let saturated = is_ours && busy.is_some_and(|share| share >= SATURATED);
@@ -250,7 +250,7 @@ impl Pace {
     }
 
     fn end_stretch(&mut self) -> Limit {
-        let now = dmover_sys::process::processor_times();
+        let now = dmover_host::processors::times();
         self.recent.processors_busy = busy(self.times, now);
         self.times = now;
         self.recent.bounded = self.fixed
@@ -264,12 +264,12 @@ impl Pace {
     /// The limit over the whole job.
     pub fn summary(&mut self) -> Limit {
         self.end_stretch();
-        self.whole.processors_busy = busy(self.first_times, dmover_sys::process::processor_times());
+        self.whole.processors_busy = busy(self.first_times, dmover_host::processors::times());
         self.whole.limit()
     }
 }
 
-fn busy(from: Option<ProcessorTimes>, to: Option<ProcessorTimes>) -> Option<f64> {
+fn busy(from: Option<Times>, to: Option<Times>) -> Option<f64> {
     let (from, to) = (from?, to?);
     let all = to.all.saturating_sub(from.all);
     (all > 0).then(|| to.busy.saturating_sub(from.busy) as f64 / all as f64)

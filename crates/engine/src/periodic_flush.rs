@@ -11,7 +11,7 @@ use dmover_local::flush::Flusher;
 use dmover_model::{Fatal, JobId, JobSpec, Operation, Overwrite, PathBytes, Side, Verb};
 use dmover_observe::{Counter, lock};
 use dmover_plan::overlap::parse_mountinfo;
-use dmover_sys::{Errno, mount, path, process, stat};
+use dmover_sys::{Errno, mount, path, stat};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -69,7 +69,7 @@ impl PeriodicFlush {
     ) -> Result<Self, Fatal> {
         let now = now_ms();
         let flushes = spec.verb == Verb::Sync || spec.policy.fsync;
-        let boot = mount::boot_id();
+        let boot = dmover_host::boot_id();
         let failed = FailedFlushes::of(state.map(|(state, _)| state), &boot);
         let mut volumes = Flushes::new(failed.clone());
         let places = if spec.verb.fills() { places_of(targets, &mut volumes) } else { Vec::new() };
@@ -108,7 +108,7 @@ impl PeriodicFlush {
             }
         }
         let mut begun = FlushRecord {
-            run: process::random_u64(),
+            run: dmover_host::random_u64(),
             boot,
             places,
             mounted_ms,

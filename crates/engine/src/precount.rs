@@ -12,7 +12,7 @@ use dmover_observe::{Amount, Counter, Counters, Total};
 use dmover_plan::filter::Filter;
 use dmover_sys::directory::{DirectoryReader, TypeHint};
 use dmover_sys::stat::{FileType, Stat};
-use dmover_sys::{Errno, OwnedFd, path, process, stat};
+use dmover_sys::{Errno, OwnedFd, path, stat};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -80,7 +80,7 @@ pub(crate) fn begin(engine: &Engine, list: &JobList, last: Option<&JobStatus>) -
         expected,
         stopped: Arc::clone(&stopped),
         begun: Instant::now(),
-        processors: process::available_processors() as f64,
+        processors: dmover_host::processors::available() as f64,
         found: Amount::default(),
         is_partial: false,
         readers: Vec::new(),
@@ -152,7 +152,7 @@ struct Count {
 
 impl Count {
     fn run(&mut self, roots: &[Arc<Root>]) {
-        process::yield_to_others();
+        dmover_host::processors::yield_to_others();
         if self.wait(AFTER).is_err() || self.wait_for_more().is_err() {
             return;
         }
@@ -276,7 +276,8 @@ impl Count {
         }
         self.tell(Total::AtLeast(self.found));
         let allowed = self.begun.elapsed().as_secs_f64() * self.processors * SHARE;
-        let ahead = (process::thread_seconds() - allowed) / (self.processors * SHARE);
+        let ahead =
+            (dmover_host::processors::thread_seconds() - allowed) / (self.processors * SHARE);
         self.wait(Duration::from_secs_f64(ahead.max(0.0)))
     }
 

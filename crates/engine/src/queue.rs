@@ -5,7 +5,6 @@
 //! cannot be undone.
 use dmover_model::{Outcome, Task, TaskId};
 use dmover_observe::CLASSES;
-use dmover_sys::process;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -109,7 +108,7 @@ impl Lease {
 
     /// The clock of leases, which continues while a host is suspended.
     pub fn now_ms() -> u64 {
-        process::boot_clock_ms()
+        dmover_host::boot_clock_ms()
     }
 
     /// Records progress (bytes or entries copied): the lease gets its full length again, unless it has already expired.

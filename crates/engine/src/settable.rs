@@ -15,7 +15,7 @@ pub(crate) fn unprivileged(privilege: Privilege) -> Option<Unprivileged> {
         return None;
     }
     let own = std::iter::once(privilege.gid);
-    let groups = own.chain(dmover_sys::process::groups()).collect();
+    let groups = own.chain(dmover_host::user::groups()).collect();
     Some(Unprivileged { uid: privilege.uid, groups })
 }
 

@@ -30,7 +30,7 @@ impl ManifestFile {
         may_be_replaced(path.as_ref()).map_err(fail)?;
         // A new random name: never write into the file of another job, or through a link that another user placed there.
         let mut part = path.to_owned();
-        part.push(format!(".{:016x}.part", dmover_sys::process::random_u64()));
+        part.push(format!(".{:016x}.part", dmover_host::random_u64()));
         let mut options = std::fs::OpenOptions::new();
         // The umask of the process is cleared; apply the original one here.
         let options = options.read(true).write(true).create_new(true).mode(0o666 & !umask);
@@ -46,7 +46,7 @@ impl ManifestFile {
             let shown = quoted(directory.as_os_str().as_bytes());
             format!("cannot create the temporary manifest for --verify in {shown}: {error}")
         };
-        let name = format!("dmover-written-{:016x}", dmover_sys::process::random_u64());
+        let name = format!("dmover-written-{:016x}", dmover_host::random_u64());
         let path = directory.join(name);
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(directory).map_err(fail)?;

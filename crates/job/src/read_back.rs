@@ -23,7 +23,7 @@ pub(crate) fn run(
         repair: false,
         extra: false,
         sample_millionths: millionths,
-        seed: dmover_sys::process::random_u64(),
+        seed: dmover_host::random_u64(),
         since: None,
         stored: true,
         marks_unproven: true,

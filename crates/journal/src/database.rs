@@ -1,6 +1,6 @@
 //! How the databases of a job are opened.
 use dmover_model::Fatal;
-use dmover_sys::{directory, path, process, stat};
+use dmover_sys::{directory, path, stat};
 use rusqlite::Connection;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -33,7 +33,7 @@ pub(crate) fn scratch(below: &Path, schema: &str) -> Result<Connection, Fatal> {
         PRAGMA locking_mode = EXCLUSIVE;
         PRAGMA cache_size = -4096;
     ";
-    let file = below.join(format!("dmover-spill-{:016x}", process::random_u64()));
+    let file = below.join(format!("dmover-spill-{:016x}", dmover_host::random_u64()));
     let fail = |e: &dyn std::fmt::Display| ledger_error(&file, &e);
     let database = Connection::open(&file).map_err(|e| fail(&e))?;
     database.execute_batch(SETTINGS).map_err(|e| fail(&e))?;

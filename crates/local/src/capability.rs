@@ -231,7 +231,7 @@ pub fn glance(object: BorrowedFd<'_>) -> Capabilities {
 /// # Errors
 /// The probe directory cannot be created.
 pub fn probe(parent: BorrowedFd<'_>) -> Result<Capabilities, Errno> {
-    let name = format!(".dmover-probe-{:016x}", dmover_sys::process::random_u64());
+    let name = format!(".dmover-probe-{:016x}", dmover_host::random_u64());
     directory::make_directory(parent, name.as_bytes(), 0o700)?;
     let result = Probe::open(parent, name.as_bytes()).map(|probe| {
         let found = probe.run();
@@ -289,7 +289,7 @@ impl Probe {
         let modes = set::mode(&self.file, 0o640).is_ok()
             && stat::stat_fd(&self.file).is_ok_and(|s| s.mode & 0o7777 == 0o640);
         let modes = found.add_bool("modes", modes);
-        let owner = dmover_sys::process::is_privileged()
+        let owner = dmover_host::user::is_privileged()
             && set::owner(&self.file, Some(4_242), Some(4_242)).is_ok()
             && stat::stat_fd(&self.file).is_ok_and(|s| (s.uid, s.gid) == (4_242, 4_242));
         let owner = found.add_bool("owners", owner);

@@ -2,7 +2,7 @@
 use dmover_model::{Event, Fatal, PathBytes, Placement};
 use dmover_observe::Monitor;
 use dmover_observe::lock as locked;
-use dmover_sys::{OwnedFd, file, lock, mount, path, process};
+use dmover_sys::{OwnedFd, file, lock, mount, path};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -220,7 +220,7 @@ fn refusal(Marked { place, how, by }: Marked) -> Fatal {
 
 /// The command of a process, shortened for a message.
 fn command(pid: u32) -> Option<String> {
-    let text = String::from_utf8_lossy(&process::command(pid)?).into_owned();
+    let text = String::from_utf8_lossy(&dmover_host::other_processes::command(pid)?).into_owned();
     let plain = text.chars().map(|letter| if letter.is_control() { '?' } else { letter });
     let shown: String = plain.take(COMMAND_MAX).collect();
     (!shown.is_empty()).then_some(shown)

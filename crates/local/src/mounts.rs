@@ -48,7 +48,7 @@ impl MountTable {
 
     /// A copy of the table of a remote coordinator. `boot`: the boot id of its kernel.
     pub fn of_coordinator(numbers: Arc<dyn VolumeNumbers>, boot: &str) -> Self {
-        let same_kernel = mount::boot_id() == boot;
+        let same_kernel = dmover_host::boot_id() == boot;
         Self { theirs: Some(TheirTable { numbers, same_kernel }), ..Self::default() }
     }
 
@@ -96,7 +96,7 @@ impl MountTable {
     /// The id of a file system that a remote mover has found.
     pub fn named(&self, name: &FileSystemName) -> Option<MountId> {
         if let FileSystemName::Device(boot, device) = name {
-            return (*boot == mount::boot_id()).then(|| self.id(*device));
+            return (*boot == dmover_host::boot_id()).then(|| self.id(*device));
         }
         let lines = parse_mountinfo(&mount::mountinfo());
         let line = lines.iter().find(|line| name_of(line).as_ref() == Some(name))?;
@@ -135,7 +135,7 @@ impl MountTable {
 impl TheirTable {
     fn id(&self, device: u64) -> MountId {
         let name = if self.same_kernel {
-            Some(FileSystemName::Device(mount::boot_id(), device))
+            Some(FileSystemName::Device(dmover_host::boot_id(), device))
         } else {
             let lines = parse_mountinfo(&mount::mountinfo());
             let numbers = stat::device_numbers(device);
@@ -188,7 +188,9 @@ pub fn names_of(device: u64) -> Vec<FileSystemName> {
     let lines = parse_mountinfo(&mount::mountinfo());
     let numbers = stat::device_numbers(device);
     let elsewhere = lines.iter().find(|line| line.device == numbers).and_then(name_of);
-    std::iter::once(FileSystemName::Device(mount::boot_id(), device)).chain(elsewhere).collect()
+    std::iter::once(FileSystemName::Device(dmover_host::boot_id(), device))
+        .chain(elsewhere)
+        .collect()
 }
 
 /// The name of a mounted file system on every host that sees it. `None`: no unique name is known.

@@ -1,5 +1,4 @@
 //! What this process may do.
-use dmover_sys::process;
 
 /// The privileges of this process.
 #[derive(Debug, Clone, Copy)]
@@ -19,8 +18,8 @@ pub struct Privilege {
 impl Privilege {
     /// Those of this process; `privileged` and `umask` come from who started it.
     pub fn of_process(privileged: bool, umask: u32) -> Self {
-        let (uid, gid) = (process::effective_uid(), process::effective_gid());
-        let sees_trusted = process::sees_trusted();
+        let (uid, gid) = (dmover_host::user::effective_uid(), dmover_host::user::effective_gid());
+        let sees_trusted = dmover_host::user::sees_trusted();
         Self { privileged, sees_trusted, uid, gid, umask }
     }
 }

@@ -2,7 +2,7 @@
 use dmover_model::{EntryKind, ExtraName, Fatal, Name, PathBytes, TreePath};
 use dmover_observe::lock;
 use dmover_sys::xattr::{self, Held};
-use dmover_sys::{Errno, OwnedFd, Result, directory, file, mount, path, process, set, stat};
+use dmover_sys::{Errno, OwnedFd, Result, directory, file, mount, path, set, stat};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -213,7 +213,7 @@ impl Trash {
         match directory::move_new(&target.fd, name, &to, name) {
             Err(Errno::EXIST) => {
                 // A later run of the same second, or a name that came back and went again.
-                let other = format!(".{:016x}", process::random_u64());
+                let other = format!(".{:016x}", dmover_host::random_u64());
                 let other = [name, other.as_bytes()].concat();
                 directory::move_new(&target.fd, name, &to, &other)?;
             }
@@ -230,7 +230,7 @@ fn write_mark(directory: &OwnedFd) -> Result<()> {
     if known && has_own_mark(directory) && read_mark(directory).is_ok_and(|mark| !mark.is_empty()) {
         return Ok(());
     }
-    let new = format!(".dmover-trash-{:016x}", process::random_u64());
+    let new = format!(".dmover-trash-{:016x}", dmover_host::random_u64());
     let marked = file::create_new(directory, new.as_bytes(), 0o644).and_then(|file| {
         file::write_all_at(&file, &own, 0)?;
         directory::rename(directory, new.as_bytes(), MARK)

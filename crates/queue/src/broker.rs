@@ -87,9 +87,7 @@ impl Broker {
         let key = nkey(state)?;
         let address = SocketAddr::new(options.listen, port);
         let own = || match options.listen {
-            ip if ip.is_unspecified() => {
-                String::from_utf8_lossy(&dmover_sys::process::host_name()).into_owned()
-            }
+            ip if ip.is_unspecified() => dmover_host::name(),
             IpAddr::V6(ip) => format!("[{ip}]"),
             IpAddr::V4(ip) => ip.to_string(),
         };
@@ -121,7 +119,7 @@ impl Broker {
         let log = state.join("nats-server.log");
         let mut command = Command::new(&program);
         // A broker that is killed takes its server along.
-        dmover_sys::process::kill_with_parent(&mut command);
+        dmover_host::process::kill_with_parent(&mut command);
         let child = command
             .arg("--config")
             .arg(&config)
@@ -190,7 +188,7 @@ impl Broker {
 
     /// Asks the server to end, and waits for it.
     pub fn stop(&mut self) {
-        dmover_sys::process::terminate(self.child.id());
+        dmover_host::other_processes::terminate(self.child.id());
         let begun = Instant::now();
         while !self.has_ended() && begun.elapsed() < Duration::from_secs(10) {
             std::thread::sleep(Duration::from_millis(20));

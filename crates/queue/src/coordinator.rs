@@ -195,7 +195,7 @@ impl NatsFleet {
             version: env!("CARGO_PKG_VERSION").into(),
             job: names.job.clone(),
             run: names.run,
-            host: String::from_utf8_lossy(&dmover_sys::process::host_name()).into_owned(),
+            host: dmover_host::name(),
             pid: std::process::id(),
             lease_ms,
             wants_log: tracing::enabled!(target: "mover", tracing::Level::INFO),

@@ -102,7 +102,7 @@ impl Identity {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let pair = nkeys::KeyPair::new_user();
         let seed = pair.seed().map_err(std::io::Error::other)?;
-        let name = format!("identity-{:016x}.key", dmover_sys::process::random_u64());
+        let name = format!("identity-{:016x}.key", dmover_host::random_u64());
         let new = directory.join(name);
         secret::write(&new, &(seed + "\n"), 0o600)?;
         // Two that begin at once have one key.
@@ -115,8 +115,8 @@ impl Identity {
         };
         let _ = std::fs::remove_file(&new);
         if made? {
-            let host = String::from_utf8_lossy(&dmover_sys::process::host_name()).into_owned();
-            let uid = dmover_sys::process::effective_uid();
+            let host = dmover_host::name();
+            let uid = dmover_host::user::effective_uid();
             let line = format!("{} {uid} {host}\n", pair.public_key());
             secret::write(&directory.join(PUBLIC), &line, 0o644)?;
         }
@@ -138,7 +138,7 @@ impl Identity {
 
     /// The public key with the user for whom it signs.
     pub(crate) fn signer(&self) -> Signer {
-        Signer { key: self.public.clone(), uid: dmover_sys::process::effective_uid() }
+        Signer { key: self.public.clone(), uid: dmover_host::user::effective_uid() }
     }
 
     pub(crate) fn seed(&self) -> Result<String, Fatal> {

@@ -123,12 +123,12 @@ impl Mover {
         };
         refuse_openness(&link)?;
         let info = MoverInfo {
-            id: dmover_sys::process::random_u64(),
+            id: dmover_host::random_u64(),
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").into(),
-            host: String::from_utf8_lossy(&dmover_sys::process::host_name()).into_owned(),
+            host: dmover_host::name(),
             pid: std::process::id(),
-            cores: dmover_sys::process::available_processors() as u32,
+            cores: dmover_host::processors::available() as u32,
             memory_bytes: options.memory_bytes,
             labels: options.labels.clone(),
             mounts: dmover_engine::mounts_here(),
@@ -255,7 +255,7 @@ impl Mover {
         let worker = Worker {
             link: Arc::clone(&self.link),
             options: self.options.clone(),
-            info: MoverInfo { id: dmover_sys::process::random_u64(), ..self.info.clone() },
+            info: MoverInfo { id: dmover_host::random_u64(), ..self.info.clone() },
             trust: Arc::clone(&self.trust),
             leaving: Arc::clone(&self.leaving),
             over: Arc::clone(&over),
@@ -281,8 +281,8 @@ impl Mover {
 
 /// Refuses an open broker if the mover runs as root: every user who can connect there could send it tasks.
 fn refuse_openness(link: &Link) -> Result<(), Fatal> {
-    let is_privileged = dmover_sys::process::effective_uid() == 0
-        || !dmover_sys::process::capabilities_that_matter().is_empty();
+    let is_privileged = dmover_host::user::effective_uid() == 0
+        || !dmover_host::user::capabilities_that_matter().is_empty();
     if !is_privileged || link.insecure || link.client.server_info().auth_required {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! The network interfaces of this host.
+use dmover_host::network::{Interface, interfaces};
 use dmover_observe::NicView;
-use dmover_sys::network::{Interface, interfaces};
 
 /// The traffic of the network interfaces of this host.
 pub fn nics() -> Vec<NicView> {

@@ -24,7 +24,7 @@ pub(crate) fn read(path: &Path, guard: Guard, what: &str, hint: &str) -> Result<
     let mut file = std::fs::File::open(path).map_err(fail)?;
     // Check the open file, whatever the name refers to now.
     let found = file.metadata().map_err(fail)?;
-    let own = dmover_sys::process::effective_uid();
+    let own = dmover_host::user::effective_uid();
     let owner = found.uid();
     if owner != own && !(guard == Guard::Trust && owner == 0) {
         let message =
@@ -56,7 +56,7 @@ pub(crate) fn check_directory(path: &Path, what: &str) -> Result<(), Fatal> {
     let hint = "use a directory that you own and that only you may write to ('chmod 700 DIR')";
     let found = std::fs::metadata(path)
         .map_err(|error| Fatal::refused(format!("{what} '{shown}': {error}"), hint))?;
-    let own = dmover_sys::process::effective_uid();
+    let own = dmover_host::user::effective_uid();
     let (owner, mode) = (found.uid(), found.mode() & 0o7777);
     if owner != own && owner != 0 {
         let message =

@@ -75,7 +75,7 @@ fn watch(
 ) {
     let (mut link, mut failures) = (None, 0);
     while !over.load(Ordering::SeqCst) {
-        let found = dmover_sys::process::free_bytes(state).unwrap_or(UNKNOWN);
+        let found = dmover_host::free_bytes(state).unwrap_or(UNKNOWN);
         free.store(found, Ordering::Relaxed);
         let asked = match &link {
             None => Link::new(address, "watchdog").map(|new| link = Some(new)),

@@ -15,7 +15,6 @@ pub mod file;
 pub mod flags;
 pub mod lock;
 pub mod mount;
-pub mod network;
 pub mod path;
 pub mod process;
 pub mod ring;

@@ -87,12 +87,6 @@ pub fn quiet_clone(directory: impl AsFd) -> Option<OwnedFd> {
     attributes::make_read_only_noatime(&tree).then_some(tree)
 }
 
-/// The random id of the running kernel's boot (random(4)); empty where /proc is missing.
-pub fn boot_id() -> String {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    text.trim().to_owned()
-}
-
 /// The UUID of the file system that an open directory lies on, in hexadecimal digits (FS_IOC_GETFSUUID, Linux 6.9, linux/fs.h).
 /// `None`: it has none, or the kernel does not tell it.
 pub fn file_system_uuid(directory: impl AsFd) -> Option<String> {

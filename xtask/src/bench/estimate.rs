@@ -59,7 +59,7 @@ pub fn run(args: &EstimateArgs) -> Result<()> {
         (case.make)(&directory.path().join("source"), args.seconds)?;
         let (seconds, count_s, lines) = copy(directory.path(), case.limit.as_deref())?;
         let judged = WHEN.map(|when| judge(&lines, seconds, when));
-        let share = count_s / (seconds * dmover_sys::process::available_processors() as f64);
+        let share = count_s / (seconds * dmover_host::processors::available() as f64);
         let share = format!("{:.1} %", share * 100.0);
         println!("| {} | {seconds:.0} | {share} | {} |", case.name, judged.join(" | "));
     }

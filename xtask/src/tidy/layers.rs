@@ -9,15 +9,20 @@ use super::Finding;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("dmover-model", &[]),
     ("dmover-sys", &["dmover-model"]),
+    ("dmover-host", &["dmover-sys"]),
     ("dmover-plan", &["dmover-model"]),
     ("dmover-observe", &["dmover-model"]),
     ("dmover-digest", &["dmover-model"]),
-    ("dmover-journal", &["dmover-sys", "dmover-plan", "dmover-observe", "dmover-model"]),
+    (
+        "dmover-journal",
+        &["dmover-host", "dmover-sys", "dmover-plan", "dmover-observe", "dmover-model"],
+    ),
     ("dmover-tree", &["dmover-observe", "dmover-model"]),
     (
         "dmover-local",
         &[
             "dmover-tree",
+            "dmover-host",
             "dmover-sys",
             "dmover-plan",
             "dmover-digest",
@@ -31,6 +36,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-local",
             "dmover-tree",
             "dmover-journal",
+            "dmover-host",
             "dmover-sys",
             "dmover-plan",
             "dmover-digest",
@@ -40,7 +46,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "dmover-queue",
-        &["dmover-engine", "dmover-plan", "dmover-sys", "dmover-observe", "dmover-model"],
+        &["dmover-engine", "dmover-plan", "dmover-host", "dmover-observe", "dmover-model"],
     ),
     ("dmover-server", &["dmover-observe", "dmover-model"]),
     (
@@ -50,6 +56,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-local",
             "dmover-journal",
             "dmover-digest",
+            "dmover-host",
             "dmover-sys",
             "dmover-observe",
             "dmover-model",
@@ -67,6 +74,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-journal",
             "dmover-plan",
             "dmover-digest",
+            "dmover-host",
             "dmover-sys",
             "dmover-observe",
             "dmover-model",
@@ -81,6 +89,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-observe",
             "dmover-model",
             "dmover-simulator",
+            "dmover-host",
             "dmover-sys",
             "dmover-testkit",
         ],

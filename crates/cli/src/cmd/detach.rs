@@ -35,7 +35,7 @@ pub(super) fn go_on(
 ) -> Option<ExitCode> {
     if output().is_some() {
         // A session of its own: the end of a terminal does not end it.
-        dmover_sys::process::begin_session();
+        dmover_host::process::begin_session();
         return None;
     }
     if !job.detach {

@@ -1,12 +1,12 @@
 //! `dmover broker`, `dmover mover`, and jobs that run on the movers of a broker.
 use dmover_engine::{Bounds, Fleets};
+use dmover_host::signals;
 use dmover_model::{ExitCode as Code, Fatal, TaskClass};
 use dmover_observe::{Board, JobView, SessionView, exposition};
 use dmover_queue::{
     Address, Broker, BrokerOptions, Identity, Mover, MoverOptions, NatsFleets, Terms, Tls, Trust,
     Watchdog, nics,
 };
-use dmover_sys::process::{is_ignored, signal_name};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
@@ -185,7 +185,7 @@ fn stay(
         if signal.is_some() || eof.load(Ordering::SeqCst) {
             drop(broker);
             if let Some(signal) = signal {
-                say(&format!("dmover: broker stopped by {}", signal_name(signal)));
+                say(&format!("dmover: broker stopped by {}", signals::name(signal)));
             }
             return exit(Code::Done);
         }
@@ -247,7 +247,7 @@ fn tell_space(state: &Path, free: u64, is_full: &mut bool) {
 
 /// The free space on the file system of the broker, as a remark.
 fn free_space(state: &Path) -> String {
-    let free = dmover_sys::process::free_bytes(state);
+    let free = dmover_host::free_bytes(state);
     free.map_or(String::new(), |free| {
         let (free, place) = (dmover_model::units::format_iec(free), state.display());
         format!(" ({free} free at '{place}')")
@@ -263,7 +263,7 @@ pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
         failure(&message, "choose another --log-file, or correct $DMOVER_LOG");
         return exit(Code::Usage);
     }
-    dmover_sys::process::clear_umask();
+    dmover_host::process::clear_umask();
     let bounds = match Bounds::new(&paths(&args.allow_root), args.allow_verb.clone()) {
         Ok(bounds) => bounds,
         Err(error) => return fail(&error),
@@ -271,7 +271,7 @@ pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
     let options = MoverOptions {
         threads: args.threads,
         memory_bytes: args.memory,
-        open_files_max: dmover_sys::process::raise_open_files(),
+        open_files_max: dmover_host::process::raise_open_files(),
         spill_directory: args.spill_dir.as_ref().map_or_else(std::env::temp_dir, PathBuf::from),
         class: match args.class {
             ClassArg::Any => None,
@@ -321,13 +321,13 @@ fn leave_on_signals(mover: &Mover) -> std::io::Result<()> {
     let leaving = mover.leaving();
     // A signal that is ignored at the start, as under nohup(1), stays ignored.
     let all = [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
-    let mut signals = Signals::new(all.into_iter().filter(|signal| !is_ignored(*signal)))?;
+    let mut signals = Signals::new(all.into_iter().filter(|signal| !signals::is_ignored(*signal)))?;
     let listen = move || {
         for signal in &mut signals {
             if leaving.swap(true, Ordering::SeqCst) && signal == SIGINT {
                 crate::signals::raise_again(signal);
             }
-            let name = signal_name(signal);
+            let name = signals::name(signal);
             say(&format!("dmover: {name}: finishing or returning tasks, then exiting"));
         }
     };

@@ -31,7 +31,7 @@ pub(crate) fn man(args: &ManArgs) -> ExitCode {
         failure(&message, "'dmover -h' lists the verbs");
         return exit(Code::Usage);
     };
-    if dmover_sys::process::stdout_is_terminal() { show(&page) } else { print(&page) }
+    if crate::print::is_terminal() { show(&page) } else { print(&page) }
 }
 
 fn print(manual: &Manual) -> ExitCode {
@@ -50,7 +50,7 @@ fn print(manual: &Manual) -> ExitCode {
 
 /// Replaces this process by man(1), so that only its pager receives the signals of the terminal.
 fn show(page: &Manual) -> ExitCode {
-    let error = match dmover_sys::process::file_in_memory(&page.text) {
+    let error = match dmover_host::memory::file(&page.text) {
         Ok(source) => Command::new("man").args(["-l", "-"]).stdin(source).exec(),
         Err(error) => error,
     };

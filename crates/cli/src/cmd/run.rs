@@ -3,7 +3,6 @@ use dmover_engine::{Control, JobReport, JobState, StopReason};
 use dmover_journal::{JobFile, StateDirectory};
 use dmover_model::{ExitCode as Code, JobSpec, PathBytes};
 use dmover_observe::{LogFormat, start_log};
-use dmover_sys::process::signal_name;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -80,10 +79,10 @@ pub(super) fn before_the_job(spec: &JobSpec, output: &OutputArgs) -> Option<Exit
 fn log_start(spec: &JobSpec) {
     let words: Vec<String> =
         words_as_typed().iter().map(|word| quoted(word.as_encoded_bytes())).collect();
-    let host = dmover_sys::process::host_name();
+    let host = dmover_host::name();
     let directory = std::env::current_dir().unwrap_or_default();
     tracing::info!(command = %words.join(" "), "begins");
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), host = %String::from_utf8_lossy(&host),
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), %host,
         directory = %directory.display(), "begins");
     for source in &spec.sources {
         tracing::info!(source = %quoted(&source.0), "begins");
@@ -195,7 +194,7 @@ pub(super) fn listen(
         move || status.status_line(),
         move |signal| {
             if !quiet && !parked.is_asking() {
-                let name = signal_name(signal);
+                let name = dmover_host::signals::name(signal);
                 parked.say(&format!(
                     "dmover: {name}: finishing the tasks in progress; repeat it to stop at once"
                 ));

@@ -352,8 +352,8 @@ impl<'a> Remover<'a> {
     fn new(args: &'a PruneArgs) -> Result<Self, Fatal> {
         let hint = "choose another file, or check permissions";
         let errors = ErrorsTo::create(&args.output).map_err(|why| Fatal::refused(why, hint))?;
-        let umask = dmover_sys::process::clear_umask();
-        let open_files_max = dmover_sys::process::raise_open_files();
+        let umask = dmover_host::process::clear_umask();
+        let open_files_max = dmover_host::process::raise_open_files();
         let (control, counters) = (Arc::new(Control::default()), Arc::new(Counters::default()));
         let sizes = Sizes::new(args.output.bytes, args.output.si);
         let progress = Progress::start(&args.output, Verb::Sync, sizes, Arc::clone(&counters));

@@ -1,7 +1,7 @@
 //! `dmover standby`: resumes a job whose process is gone.
+use dmover_host::signals;
 use dmover_journal::{JobPhase, JobStatus};
 use dmover_model::ExitCode as Code;
-use dmover_sys::process::signal_name;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::fs::File;
@@ -88,14 +88,14 @@ impl<'a> Watch<'a> {
         let after = self.args.kill_after.map(Duration::from_millis);
         let is_due = after.is_some_and(|after| silence >= after);
         let lock = known.state.directory(job).join("lock");
-        let is_it = || is_here && dmover_sys::process::has_open(pid, &lock);
+        let is_it = || is_here && dmover_host::other_processes::has_open(pid, &lock);
         if is_due && self.turn.is_some() && is_it() {
             let seconds = silence.as_secs();
             say(&format!(
                 "dmover: process {pid} has not updated the status of job {job} for {seconds} s: \
                  killing it"
             ));
-            dmover_sys::process::signal(pid, SIGKILL);
+            dmover_host::other_processes::signal(pid, SIGKILL);
             self.heard.silent = Duration::ZERO;
         } else if silence >= SILENT && !self.heard.told {
             let seconds = silence.as_secs();
@@ -143,7 +143,7 @@ impl<'a> Watch<'a> {
     /// Waits until a job has ended, and returns its exit code. `None`: this process must resume the job.
     fn look(&mut self, known: &Known) -> Result<Option<u8>, Refused> {
         let (state, job) = (&known.state, &known.file.job);
-        let own = String::from_utf8_lossy(&dmover_sys::process::host_name()).into_owned();
+        let own = dmover_host::name();
         let host = state.status(job).map(|status| status.host).unwrap_or_default();
         if host != own && !state.is_shared() {
             let message = format!("cannot resume job {job} of host {host} on this host");
@@ -192,7 +192,7 @@ impl<'a> Watch<'a> {
         match self.signals.pending().next() {
             None => Ok(()),
             Some(signal) => Err((
-                format!("standby stopped by {}", signal_name(signal)),
+                format!("standby stopped by {}", signals::name(signal)),
                 "the job is not affected",
                 Code::Temporary,
             )),
@@ -213,7 +213,7 @@ impl<'a> Watch<'a> {
                 return Ok(status);
             }
             for signal in self.signals.pending() {
-                dmover_sys::process::signal(child.id(), signal);
+                dmover_host::other_processes::signal(child.id(), signal);
                 self.asked = Some(signal);
             }
             std::thread::sleep(LOOK_AT_CHILD);

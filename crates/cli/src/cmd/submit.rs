@@ -198,7 +198,7 @@ fn shared_state(args: &SubmitArgs) -> Result<PathBuf> {
     let named = args.state_dir.clone().or_else(|| environment("DMOVER_STATE_DIR"));
     let state = match named {
         Some(named) => absolute(Path::new(&named)),
-        None if dmover_sys::process::effective_uid() == 0 => {
+        None if dmover_host::user::effective_uid() == 0 => {
             let hint = "choose a directory that all nodes share, with --state-dir";
             return refused("the default state directory of root is local to one host", hint);
         }
@@ -238,7 +238,7 @@ impl Place<'_> {
         let words = std::iter::once(here.as_os_str());
         // Movers without a job: host and process make the name unique.
         let alone = self.args.job.is_empty().then(|| {
-            let host = String::from_utf8_lossy(&dmover_sys::process::host_name()).into_owned();
+            let host = dmover_host::name();
             OsString::from(format!("{host} {}", std::process::id()))
         });
         let words = words.chain(self.args.job.iter().map(OsString::as_os_str));
@@ -495,7 +495,7 @@ fn is_on_path(program: &str) -> bool {
 fn listen(in_batch: bool) -> Result<RefCell<Signals>> {
     let stopping = [SIGINT, SIGTERM, SIGHUP].into_iter();
     // A signal that is ignored at the start, as under nohup(1), stays ignored.
-    let stopping = stopping.filter(|signal| !dmover_sys::process::is_ignored(*signal));
+    let stopping = stopping.filter(|signal| !dmover_host::signals::is_ignored(*signal));
     let further = in_batch.then_some(SIGUSR2);
     match Signals::new(stopping.chain([SIGUSR1]).chain(further)) {
         Ok(signals) => Ok(RefCell::new(signals)),

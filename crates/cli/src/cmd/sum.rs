@@ -69,7 +69,7 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
         counters,
         control,
         description: describe(None, Some(&args.output)),
-        ..Job::new(spec, 0o077, dmover_sys::process::raise_open_files())
+        ..Job::new(spec, 0o077, dmover_host::process::raise_open_files())
     };
     let result = run_job(&job);
     let printed = printer.end();

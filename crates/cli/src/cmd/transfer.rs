@@ -82,8 +82,8 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     }
     let errors = errors_to(args.output)?;
     // Umask and limits are of the whole process: set them once, before the first thread starts.
-    let umask = dmover_sys::process::clear_umask();
-    let open_files_max = dmover_sys::process::raise_open_files();
+    let umask = dmover_host::process::clear_umask();
+    let open_files_max = dmover_host::process::raise_open_files();
     let Around { fleets, board } = args.fleet.map_or(Ok(Around::default()), fleet::around)?;
     let control = Arc::new(Control::default());
     let counters = Arc::new(Counters::default());

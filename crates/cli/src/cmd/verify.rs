@@ -101,7 +101,7 @@ fn job(
     recorded: Option<&Arc<Recorded>>,
     (printer, counters, control): (&Printer, Arc<Counters>, Arc<Control>),
 ) -> Job {
-    let umask = dmover_sys::process::clear_umask();
+    let umask = dmover_host::process::clear_umask();
     // Only a repair keeps state: a comparison changes nothing.
     let state = args.repair.then(|| state_of_job(&args.state, None, false)).flatten();
     let shown_in = args.fleet.broker.as_ref();
@@ -119,7 +119,7 @@ fn job(
         counters,
         control,
         description: describe(None, Some(&args.output)),
-        ..Job::new(spec, umask, dmover_sys::process::raise_open_files())
+        ..Job::new(spec, umask, dmover_host::process::raise_open_files())
     }
 }
 

@@ -64,10 +64,14 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
+/// Whether standard output is a terminal.
+pub(crate) fn is_terminal() -> bool {
+    std::io::stdout().is_terminal()
+}
+
 /// The width of the terminal in columns, if standard output is a terminal.
 pub(crate) fn columns() -> Option<usize> {
-    let terminal = dmover_sys::process::stdout_is_terminal();
-    let size = terminal.then(ratatui::crossterm::terminal::size)?;
+    let size = is_terminal().then(ratatui::crossterm::terminal::size)?;
     size.ok().map(|(columns, _)| usize::from(columns)).filter(|columns| *columns > 0)
 }
 

@@ -3,7 +3,7 @@
 //! Between two writes the cursor is at the beginning of the first line. So a `^C` that the terminal shows, or a line that
 //! another process prints, only covers a part of the lines until the next redraw, and never scrolls them away.
 //! Control sequences: ECMA-48, `ED` (J) and `CUU` (A).
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 
 /// Clears from the cursor, at the beginning of its line, to the end of the screen.
@@ -25,7 +25,7 @@ enum State {
 
 /// Whether standard error is a terminal that lines can be drawn on.
 pub(super) fn is_there() -> bool {
-    dmover_sys::process::stderr_is_terminal()
+    std::io::stderr().is_terminal()
         && crate::config::environment("TERM").is_none_or(|term| term != "dumb")
 }
 

@@ -4,7 +4,7 @@ use dmover_engine::{Control, JobReport};
 use dmover_model::{ByteRange, Digest, Event, FileDigest, HashType, PathBytes, Verdict};
 use dmover_observe::{Counter, Monitor};
 use std::collections::BTreeMap;
-use std::io::{BufWriter, IsTerminal, Stdout, Write};
+use std::io::{BufWriter, Stdout, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -93,7 +93,7 @@ impl SumPrinter {
     ) -> Self {
         let out = Out {
             writer: BufWriter::with_capacity(64 << 10, std::io::stdout()),
-            is_terminal: std::io::stdout().is_terminal(),
+            is_terminal: super::is_terminal(),
             next: 0,
             waiting: BTreeMap::new(),
             waiting_bytes: 0,

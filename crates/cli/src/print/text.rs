@@ -1,12 +1,12 @@
 //! Words for people: errors and losses as they come, a summary at the end.
 use dmover_engine::{Control, JobReport, JobState, StopReason};
+use dmover_host::signals;
 use dmover_journal::ErrorList;
 use dmover_model::{
     Bottleneck, EntryError, ErrorClass, Event, ExitCode, Item, Limit, LossKind, Note, Operation,
     PathBytes, units,
 };
 use dmover_observe::{Counter, Monitor};
-use dmover_sys::process::{signal_name, stdout_is_terminal};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -172,7 +172,7 @@ impl TextPrinter {
         }
         let bytes = match &self.template {
             // A program that splits at NUL gets the bytes of names as they are.
-            Some(template) if template.contains("%0") || !stdout_is_terminal() => {
+            Some(template) if template.contains("%0") || !super::is_terminal() => {
                 expand(template, item)
             }
             Some(template) => printable(&expand(template, item)),
@@ -417,7 +417,7 @@ fn headline(report: &JobReport) -> String {
 /// Why a job stopped before its end.
 pub(crate) fn stop_words(reason: StopReason) -> String {
     match reason {
-        StopReason::Signal(signal) => format!("stopped by {}", signal_name(signal)),
+        StopReason::Signal(signal) => format!("stopped by {}", signals::name(signal)),
         StopReason::Errors => "stopped by --max-errors".into(),
         StopReason::Output => "stopped: cannot write to standard output".into(),
         StopReason::Manifest => "stopped: cannot write the manifest".into(),

@@ -77,7 +77,7 @@ impl VerifyPrinter {
     /// A hint for a user without privilege who demanded owners by name: owners that differ cannot be set.
     pub fn owner_hint(&self, demands_owners: bool) -> Option<&'static str> {
         let hint = "  hint: only root can set owners; --no-preserve=owner excludes owners from the comparison";
-        let is_root = dmover_sys::process::effective_uid() == 0;
+        let is_root = dmover_host::user::effective_uid() == 0;
         let differ = self.owners_differ.load(Ordering::Relaxed);
         (demands_owners && differ && !is_root).then_some(hint)
     }

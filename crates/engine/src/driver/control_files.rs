@@ -169,7 +169,7 @@ impl Outside {
             reason: None,
             exit_code: None,
             pid: std::process::id(),
-            host: String::from_utf8_lossy(&dmover_sys::process::host_name()).into_owned(),
+            host: dmover_host::name(),
             begun_ms: self.begun_ms,
             updated_ms: now_ms(),
             resumed: self.resumed,

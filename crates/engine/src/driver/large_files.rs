@@ -26,7 +26,7 @@ const LASTING: [Counter; 8] = [
 pub(super) fn open(job: &Job, id: &JobId, fenced: bool) -> Result<(PartialFiles, Starts), Fatal> {
     let keeps = job.spec.verb.fills() && !job.spec.policy.dry_run;
     let state = job.state.as_ref().filter(|_| keeps);
-    let boot = dmover_sys::mount::boot_id();
+    let boot = dmover_host::boot_id();
     let files = PartialFiles::open(state, id, (boot, fenced))?;
     let starts = Starts::begin(state, id);
     if starts.in_vain >= STARTS_IN_VAIN {

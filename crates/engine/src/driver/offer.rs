@@ -3,7 +3,6 @@ use dmover_journal::StateDirectory;
 use dmover_local::root::Resolved;
 use dmover_local::trash::Trash;
 use dmover_model::{Fatal, JobId, Name, PathBytes};
-use dmover_sys::mount;
 
 use super::{Job, JobList};
 use crate::delete_guard::Guard;
@@ -61,8 +60,8 @@ pub(super) fn offer(
         run,
         spec,
         directory: PathBytes::from(directory.as_os_str()),
-        uid: dmover_sys::process::effective_uid(),
-        capabilities: dmover_sys::process::capabilities_that_matter(),
+        uid: dmover_host::user::effective_uid(),
+        capabilities: dmover_host::user::capabilities_that_matter(),
         kind: RootsKind::of(job),
         placement: resolved.placement,
         places: if writes {
@@ -70,7 +69,7 @@ pub(super) fn offer(
         } else {
             Vec::new()
         },
-        boot: mount::boot_id(),
+        boot: dmover_host::boot_id(),
         facts,
         spared,
         state: state.zip(guard.state()).map(|(path, own)| (PathBytes::from(path.as_os_str()), own)),

@@ -183,7 +183,7 @@ pub(super) fn refuse_what_cannot_be_held(spec: &JobSpec, roots: &[Root]) -> Resu
 /// Whether an attribute may be kept: without privilege, entries of this user keep their owner, and any other entry is
 /// reported as a loss.
 fn may_be_kept(attribute: dmover_model::Attribute) -> bool {
-    attribute == dmover_model::Attribute::Owner && !dmover_sys::process::is_privileged()
+    attribute == dmover_model::Attribute::Owner && !dmover_host::user::is_privileged()
 }
 
 /// The guard of deletes, if the job has any.
@@ -345,7 +345,7 @@ pub(super) fn resolve(
         spec: &job.spec,
         mounts,
         remembered,
-        privileged: dmover_sys::process::is_privileged(),
+        privileged: dmover_host::user::is_privileged(),
         base: std::path::Path::new(""),
         bounds: &AllowedTrees::default(),
     })

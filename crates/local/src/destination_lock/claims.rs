@@ -6,7 +6,7 @@
 //! rename does not change, and its path on its file system, which bind mounts and containers do not change.
 use dmover_plan::overlap::{MountLine, on_each_file_system, parse_mountinfo};
 use dmover_sys::stat::Stat;
-use dmover_sys::{Errno, OwnedFd, lock, mount, process, stat};
+use dmover_sys::{Errno, OwnedFd, lock, mount, stat};
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,8 @@ pub(super) struct Claims {
 impl Claims {
     pub fn new(usage: Use) -> Self {
         let mounts = parse_mountinfo(&mount::mountinfo());
-        let object = process::file_in_memory(b"")
+        let object = dmover_host::memory::file(b"")
+            .map(OwnedFd::from)
             .map_err(|error| Errno::from_raw_os_error(error.raw_os_error().unwrap_or_default()));
         Self { usage, mounts, says: HashSet::new(), looks: HashMap::new(), object }
     }

@@ -2,7 +2,7 @@
 //!
 //! A mark is a lock of one byte on a directory (`dmover_sys::lock`). Its position encodes its kind, a hash of its
 //! subject, and the process number: `0 | kind: 3 bits | hash: 36 bits | process: 24 bits`.
-use dmover_sys::{Errno, OwnedFd, lock, path, process, stat};
+use dmover_sys::{Errno, OwnedFd, lock, path, stat};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -346,7 +346,7 @@ impl Places {
                 return Ok(());
             }
             Some(pid) => By::Process(pid),
-            None if process::seems_the_same(said) => By::Likely(said),
+            None if dmover_host::other_processes::seems_the_same(said) => By::Likely(said),
             None => By::Unknown,
         };
         Err(Marked { by, ..marked })
@@ -355,8 +355,8 @@ impl Places {
     /// Whether a mark on a directory above everything that this job writes belongs to a user who cannot write there: any user
     /// can mark '/'. `false` if that is not known.
     fn cannot_write(&self, pid: u32, place: &Path) -> bool {
-        let Some(user) = process::user(pid) else { return false };
-        if user == 0 || user == process::effective_uid() {
+        let Some(user) = dmover_host::other_processes::user(pid) else { return false };
+        if user == 0 || user == dmover_host::user::effective_uid() {
             return false;
         }
         let mut below = self.written.iter().filter(|written| written.starts_with(place)).peekable();

@@ -1,6 +1,6 @@
 //! A local process that keeps movers running at a place; it may stand for many movers on other hosts.
+use dmover_host::signals;
 use dmover_model::Fatal;
-use dmover_sys::process::signal_name;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
@@ -186,7 +186,7 @@ impl Post {
         let Some(child) = &mut self.child else { return };
         // An ssh that has not got through yet hears of nothing.
         if child.stdin.take().is_none() || !self.is_up {
-            dmover_sys::process::terminate(child.id());
+            dmover_host::other_processes::terminate(child.id());
         }
     }
 }
@@ -216,7 +216,7 @@ pub(super) fn see_off(posts: &mut [Post], within: Option<Duration>, hurry: impl 
     let (leave, end) = within.map_or((LEAVE_WITHIN, END_WITHIN), |all| (all * 2 / 3, all / 3));
     wait(posts, leave);
     for child in posts.iter().filter_map(|post| post.child.as_ref()) {
-        dmover_sys::process::terminate(child.id());
+        dmover_host::other_processes::terminate(child.id());
     }
     wait(posts, end);
     for mut child in posts.iter_mut().filter_map(|post| post.child.take()) {
@@ -249,7 +249,7 @@ fn contains(text: &[u8], wanted: &[u8]) -> bool {
 fn shown(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => signal_name(signal),
+        (None, Some(signal)) => signals::name(signal),
         (None, None) => "no status".into(),
     }
 }

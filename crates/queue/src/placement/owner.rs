@@ -26,7 +26,8 @@ impl Owner {
         for _ in 0..ATTEMPTS {
             if let Some(mut lock) = lock_of(&mark, true) {
                 // The host name lets only this host decide that the process is dead.
-                let written = lock.set_len(0).and_then(|()| lock.write_all(&own_host()));
+                let written =
+                    lock.set_len(0).and_then(|()| lock.write_all(dmover_host::name().as_bytes()));
                 return written.ok().map(|()| Self { mark, _lock: lock });
             }
             std::thread::sleep(AGAIN);
@@ -40,10 +41,6 @@ impl Owner {
             tracing::debug!(%error, "cannot remove the mark of a directory");
         }
     }
-}
-
-fn own_host() -> Vec<u8> {
-    dmover_sys::process::host_name()
 }
 
 /// Locks a file, unless another process has locked it or the file was replaced.
@@ -85,7 +82,7 @@ fn remove_if_dead(directory: &Path) -> std::io::Result<()> {
     let mut host = Vec::new();
     lock.read_to_end(&mut host)?;
     // Locks of another host may not be seen here.
-    if host == own_host() { remove(directory) } else { Ok(()) }
+    if host == dmover_host::name().as_bytes() { remove(directory) } else { Ok(()) }
 }
 
 /// Directories of brokers in a state directory that no process uses. They hold secrets.
@@ -129,8 +126,8 @@ mod tests {
     fn only_what_killed_processes_of_this_host_left_is_removed() {
         let state = tempfile::tempdir().unwrap();
         let all = state.path().join("placement");
-        let own = make(&all, "own", Some(&own_host()));
-        let dead = make(&all, "dead", Some(&own_host()));
+        let own = make(&all, "own", Some(dmover_host::name().as_bytes()));
+        let dead = make(&all, "dead", Some(dmover_host::name().as_bytes()));
         let failed = make(&all, "failed", None);
         let elsewhere = make(&all, "elsewhere", Some(b"another-host"));
         let used = make(&all, "used", None);

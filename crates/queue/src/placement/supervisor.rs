@@ -1,6 +1,6 @@
 //! Runs a job with movers that are started for it.
+use dmover_host::signals;
 use dmover_model::Fatal;
-use dmover_sys::process::signal_name;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
@@ -177,7 +177,7 @@ pub fn conduct(
     let how = result?;
     if let (Err(signal), false) = (how, outside.warned) {
         let who = if outside.stopped.is_some() { "stopped" } else { "the job died" };
-        let name = signal_name(signal);
+        let name = signals::name(signal);
         tell(&format!("{who} by {name}; run the same command again to resume"));
     }
     let wants_more_time = outside.warned && (how.is_err() || conduct.job.is_none());
@@ -272,7 +272,7 @@ impl Stage<'_> {
                 }
             }
             if let Some(signal) = outside.hear() {
-                dmover_sys::process::signal(child.id(), signal);
+                dmover_host::other_processes::signal(child.id(), signal);
             }
             self.look(outside.tell);
             std::thread::sleep(TURN);

@@ -1,9 +1,9 @@
 //! How several verbs show a job.
+use dmover_host::signals;
 use dmover_journal::{JobFile, JobPhase, JobStatus};
 use dmover_model::{PathBytes, Verb};
 use dmover_observe::{Counter, Stage};
 use dmover_plan::eta::{Done, Estimator};
-use dmover_sys::process::signal_name;
 use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -98,7 +98,7 @@ pub(super) fn outcome(file: &JobFile, status: &JobStatus) -> String {
         (JobPhase::Finished, _) if count("deletes_withheld") > 0 => ", deletes withheld".into(),
         (JobPhase::Finished, Some(code)) => format!(", exit code {code}"),
         (JobPhase::Stopped, Some(code @ 129..)) => {
-            format!(" by {}", signal_name(i32::from(code) - 128))
+            format!(" by {}", signals::name(i32::from(code) - 128))
         }
         (JobPhase::Stopped, _) => match status.reason.as_deref() {
             Some(reason) if reason.starts_with("by ") => format!(" {reason}"),

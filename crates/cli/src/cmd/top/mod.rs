@@ -34,7 +34,7 @@ pub(crate) fn top(args: &TopArgs) -> ExitCode {
         Ok(found) => found,
         Err(refused) => return jobs::refuse(refused),
     };
-    if !dmover_sys::process::stdout_is_terminal() {
+    if !crate::print::is_terminal() {
         let hint = "in scripts, use 'dmover status --json'";
         failure("standard output is not a terminal", hint);
         return run::exit(Code::Usage);

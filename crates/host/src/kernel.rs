@@ -1,0 +1,18 @@
+//! What the kernel says of this host.
+
+/// The name of this host, uname(2). Bytes that are not UTF-8 are replaced.
+pub fn name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The random id of the running kernel's boot (random(4)); empty where /proc is missing.
+pub fn boot_id() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim().to_owned()
+}
+
+/// Milliseconds since the kernel was booted, suspended or not (`CLOCK_BOOTTIME` of clock_gettime(2)).
+pub fn boot_clock_ms() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
+}

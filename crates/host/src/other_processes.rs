@@ -1,0 +1,51 @@
+//! Other processes of this host.
+
+/// Whether a process here has a file open (proc(5), `fd`). Numbers of processes are used again, and mean others in other namespaces.
+pub fn has_open(pid: u32, file: &std::path::Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |path: &std::path::Path| {
+        let found = std::fs::metadata(path).ok()?;
+        Some((found.dev(), found.ino()))
+    };
+    let Some(wanted) = identity(file) else { return false };
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    open.map(|entry| identity(&entry.path())).any(|found| found == Some(wanted))
+}
+
+/// The words of a process's command, with blanks between them (proc(5), `cmdline`); `None` where it is hidden, or gone.
+pub fn command(pid: u32) -> Option<Vec<u8>> {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words = words.strip_suffix(b"\0").unwrap_or(&words);
+    Some(words.iter().map(|byte| if *byte == 0 { b' ' } else { *byte }).collect())
+}
+
+/// The user who started a process: its real user id (`Uid` of proc_pid_status(5)). A program that is set-user-ID, and one that
+/// hides what it does, keeps it.
+pub fn user(pid: u32) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Whether a process that hides its files runs a program of the same name as this one (`comm` of proc(5)).
+pub fn seems_the_same(pid: u32) -> bool {
+    let name = |pid: u32| std::fs::read(format!("/proc/{pid}/comm")).ok();
+    let is_hidden = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).is_err();
+    is_hidden && name(pid).is_some_and(|theirs| name(std::process::id()) == Some(theirs))
+}
+
+/// Sends a signal to a process (kill(2)). One that is gone needs none.
+pub fn signal(pid: u32, signal: i32) {
+    let process = rustix::process::Pid::from_raw(pid as i32);
+    let signal = rustix::process::Signal::from_named_raw(signal);
+    if let (Some(process), Some(signal)) = (process, signal) {
+        let _ = rustix::process::kill_process(process, signal);
+    }
+}
+
+/// Asks a process to end (SIGTERM). One that is gone needs no asking.
+pub fn terminate(pid: u32) {
+    if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+}

@@ -1,0 +1,37 @@
+//! This process: its session, its limits, its children.
+use rustix::process::{Resource, Rlimit};
+
+pub use dmover_sys::process::kill_with_parent;
+
+/// Leaves the session of the terminal, setsid(2). Nothing happens to a process that leads one already.
+pub fn begin_session() {
+    // EPERM: it is the leader of its group.
+    let _ = rustix::process::setsid();
+}
+
+/// Has this process be asked to end (SIGTERM) when the one that has started it is gone (`PR_SET_PDEATHSIG` of prctl(2)).
+pub fn end_with_parent() {
+    let wanted = Some(rustix::process::Signal::TERM);
+    // Every kernel knows it.
+    let _ = rustix::process::set_parent_process_death_signal(wanted);
+}
+
+/// Clears the creation mask once, so that every mode is exactly the one asked for, and answers the
+/// old mask.
+pub fn clear_umask() -> u32 {
+    rustix::process::umask(rustix::fs::Mode::empty()).as_raw_mode()
+}
+
+/// Raises the soft limit of open files to the hard one and answers it.
+pub fn raise_open_files() -> u64 {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    // A refusal leaves the old limit, which is answered below.
+    let _ = rustix::process::setrlimit(Resource::Nofile, wanted);
+    rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// How many files this process has open, the directory that is read for it left out.
+pub fn open_files() -> u64 {
+    std::fs::read_dir("/proc/self/fd").map_or(0, |all| (all.count() as u64).saturating_sub(1))
+}
