@@ -29,7 +29,12 @@ impl Session<'_> {
         let temporary = self.needs_temporary(decision).then(|| self.temporary_in(from, to));
         let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
         self.make(to, record, name)?;
-        let made = self.pin_made(to, record, name)?;
+        let made = self.pin_made(to, record, name).inspect_err(|error| {
+            // Only this job makes entries with its temporary names. What has another identity is not its own.
+            if temporary.is_some() && error.class != ErrorClass::Escaped {
+                let _ = directory::unlink(&to.fd, name);
+            }
+        })?;
         let done = self.dress(to, record, &made, attributes);
         let settled = done.and_then(|()| {
             if name == last {

@@ -442,3 +442,27 @@ fn an_error_after_the_final_rename_is_told() {
     assert_eq!(said.errors.len(), 1);
     assert_eq!(faulty.bench.read("backing/d/victim"), "new\n");
 }
+
+/// Entries without content are opened after they were made, under their temporary names.
+#[test]
+fn what_cannot_be_opened_after_it_was_made_leaves_nothing_behind() {
+    let mut last = 0;
+    for nth in 1..=200 {
+        let bench = Bench::new();
+        bench.sh("mkdir s d; mkfifo s/a; ln -s new s/b; echo old | tee d/a > d/b");
+        let (log, inject) = (bench.at("log"), format!("inject=openat:error=EIO:when={nth}"));
+        let (to, log_name) = (bench.at("d"), log.to_str().unwrap());
+        let trace = ["strace", "-f", "-qq", "-o", log_name, "-e", "trace=openat"];
+        let words = trace.into_iter().chain(["-P", to.to_str().unwrap(), "-e", &inject]);
+        let faulty = bench.with(|dmover| dmover.wrapped(words));
+        let run = faulty.copy("-j1 -T s d");
+        let bench = faulty.with(|dmover| dmover.wrapped([""; 0]));
+        if !bench.read("log").contains("(INJECTED)") {
+            break;
+        }
+        last = nth;
+        let left = leftovers(&bench.at("d")).unwrap();
+        assert!(left.is_empty(), "{nth}: {left:?}: {}", run.tell());
+    }
+    assert!(last > 0, "no call was made to fail");
+}
