@@ -18,6 +18,11 @@ pub fn is_absent(error: &EntryError) -> bool {
     stat::is_absent_number(error.errno)
 }
 
+/// The error of an entry that is not there.
+pub fn absent(side: Side, operation: Operation, path: PathBytes) -> EntryError {
+    entry_error(side, operation, path, Errno::NOENT)
+}
+
 /// The error of an entry that is not attempted because the job is stopping.
 pub fn cancelled(path: PathBytes) -> EntryError {
     let class = ErrorClass::Cancelled;

@@ -19,6 +19,7 @@ pub mod file;
 pub mod flush;
 pub mod large_file;
 pub mod layout;
+pub mod links;
 mod locks;
 pub mod look;
 pub mod make_directory;
