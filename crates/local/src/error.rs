@@ -18,6 +18,12 @@ pub fn is_absent(error: &EntryError) -> bool {
     stat::is_absent_number(error.errno)
 }
 
+/// The error of a file that has changed while it was compared.
+pub fn changed(side: Side, path: PathBytes) -> EntryError {
+    let words = "the file changed while it was compared";
+    EntryError::plain(side, Operation::Check, ErrorClass::Changed, path, words)
+}
+
 /// The error of an entry that is not there.
 pub fn absent(side: Side, operation: Operation, path: PathBytes) -> EntryError {
     entry_error(side, operation, path, Errno::NOENT)

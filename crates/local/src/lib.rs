@@ -7,6 +7,7 @@
 
 pub mod allowed_trees;
 pub mod attributes;
+pub mod base;
 pub mod capability;
 pub mod content;
 pub mod destination_lock;

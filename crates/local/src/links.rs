@@ -77,12 +77,6 @@ impl LentProject {
 }
 
 impl Local<'_> {
-    /// The metadata of a name of the destination, if it can be seen.
-    pub fn present(&self, to: &TargetDirectory, name: &[u8]) -> Option<Metadata> {
-        let found = stat::stat_at(&to.fd, name, false).ok()?;
-        Some(self.end.mounts.metadata(&found))
-    }
-
     /// The metadata of a name that an inode gets further names by.
     ///
     /// # Errors

@@ -12,6 +12,13 @@ pub(crate) fn object_of((found, birth): &(Stat, Option<(i64, u32)>)) -> Object {
     Object { inode: found.inode, birth }
 }
 
+impl SourceDirectory {
+    /// The object that has a name. `None`: it cannot be looked at.
+    pub fn object_at(&self, name: &[u8]) -> Option<Object> {
+        stat::stat_born_at(&self.fd, name).ok().map(|found| object_of(&found))
+    }
+}
+
 impl Local<'_> {
     /// Looks at a name of the source, and tells which object has it.
     ///
