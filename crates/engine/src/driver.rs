@@ -7,6 +7,7 @@ use dmover_local::destination_lock::DestinationLock;
 use dmover_local::layout::{DefaultLayout, LayoutHook};
 use dmover_local::mounts::MountTable;
 use dmover_local::root::Resolved;
+use dmover_local::volume::on_storage;
 use dmover_model::{
     Budget, DeleteWhen, DirectoryRef, Event, ExtraNames, Failed, Fatal, JobId, JobSpec, Notice,
     Outcome, Placement, RecheckSet, ScanNames, Surveyed, TargetMode, Task, TaskKind, Verb,
@@ -27,7 +28,7 @@ use crate::delete_guard::Guard;
 use crate::engine_builder::{Parts, RunFacts, memory_bytes};
 use crate::extra::refuse_missing_destination;
 use crate::fleet::{Fleets, JobOffer};
-use crate::job_identity::{job_id, on_storage, volume_of};
+use crate::job_identity::{job_id, volume_of};
 use crate::job_list::{JobList, RecordSupply};
 use crate::mover_report::MoverReport;
 use crate::pace::{self, Allowance};

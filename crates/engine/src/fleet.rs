@@ -4,6 +4,7 @@ use dmover_local::layout::DefaultLayout;
 use dmover_local::mounts::{MountTable, names_of};
 use dmover_local::root::{Resolved, Resolver, Root};
 use dmover_local::trash::Trash;
+use dmover_local::volume::on_storage;
 use dmover_model::{
     Answer, CoordinatorRequest, EntryError, ErrorClass, Fatal, FileSystemName, Identity, JobId,
     JobSpec, Limit, Name, Notice, Operation, PathBytes, Placement, RootMarks, Side, Verb,
@@ -23,7 +24,6 @@ use crate::control::Control;
 use crate::coordinator_client::{CoordinatorClient, CoordinatorNumbers};
 use crate::delete_guard::Guard;
 use crate::engine_builder::{Parts, RunFacts};
-use crate::job_identity::on_storage;
 use crate::mover_pool::MoverPool;
 use crate::pace::Allowance;
 use crate::queue::{Dispatch, Gate, Queue};
