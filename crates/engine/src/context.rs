@@ -3,7 +3,10 @@ use dmover_journal::{Failures, KnownPaths, OpenFiles};
 use dmover_local::attributes::AttributeRules;
 use dmover_local::content::ContentRules;
 use dmover_local::destination_lock::DestinationLock;
+use dmover_local::directory::{SourceDirectory, TargetDirectory};
 use dmover_local::end::{Local, LocalEnd, Rules};
+use dmover_local::error::is_absent;
+use dmover_local::object::LayerObject;
 use dmover_local::root::OverlappingRoots;
 use dmover_model::{
     Carried, EntryError, ErrorClass, Identity, JobSpec, LossKind, Operation, PathBytes, Side,
@@ -17,7 +20,6 @@ use dmover_plan::idmap::IdentityMap;
 use dmover_plan::retry;
 use dmover_plan::settable::Unprivileged;
 use dmover_plan::temporary::TemporaryNames;
-use dmover_sys::stat;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -163,8 +165,8 @@ pub struct Engine {
     pub(crate) desk: Option<Arc<dyn CoordinatorClient>>,
     /// Identities of the destination roots, which must never be entered as a source.
     pub(crate) forbidden: RwLock<HashSet<Identity>>,
-    /// The same directories as an overlay shows them: the end of the inode number and the creation time.
-    pub(crate) forbidden_births: RwLock<HashSet<(u32, (i64, u32))>>,
+    /// The same directories as an overlay shows them.
+    pub(crate) forbidden_in_layers: RwLock<HashSet<LayerObject>>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -240,7 +242,7 @@ impl Engine {
             let result = self.insist(&mut action);
             let Err(error) = &result else { return result };
             let is_unseen = error.side == Side::Destination
-                && (stat::is_absent_number(error.errno) || error.class == ErrorClass::Stale);
+                && (is_absent(error) || error.class == ErrorClass::Stale);
             let goes_on = self.desk.is_some() && !self.control.is_stopping();
             if !is_unseen || !goes_on {
                 return result;
@@ -304,22 +306,8 @@ impl Engine {
     }
 
     /// Whether a directory behind a followed link lies below a destination root.
-    pub(crate) fn lies_in_destination(&self, directory: &dmover_sys::OwnedFd) -> bool {
-        let mut above = dmover_sys::path::open_directory_at(directory, b"..");
-        let mut last = None;
-        while let Ok(fd) = &above {
-            let Ok(found) = stat::stat_fd(fd) else { return false };
-            let identity = self.end.mounts.identity(&found);
-            if self.is_forbidden(identity) {
-                return true;
-            }
-            if last == Some(identity) {
-                return false; // the root of all directories is its own parent
-            }
-            last = Some(identity);
-            above = dmover_sys::path::open_directory_at(fd, b"..");
-        }
-        false
+    pub(crate) fn lies_in_destination(&self, directory: &SourceDirectory) -> bool {
+        self.end.lies_below(directory, |identity| self.is_forbidden(identity))
     }
 
     /// Forbids to enter a directory of the destination as a source.
@@ -329,26 +317,20 @@ impl Engine {
 
     /// Forbids the same directory behind an overlay, which shows it with another device number. This also covers layers
     /// that the options of the overlay do not name.
-    pub(crate) fn forbid_in_layers(&self, directory: &dmover_sys::OwnedFd) {
-        if let Some(birth) = birth_of(directory) {
-            self.forbidden_births.write().unwrap_or_else(PoisonError::into_inner).insert(birth);
+    pub(crate) fn forbid_in_layers(&self, directory: &TargetDirectory) {
+        if let Some(object) = directory.layer_object() {
+            self.forbidden_in_layers.write().unwrap_or_else(PoisonError::into_inner).insert(object);
         }
     }
 
     /// Whether a directory is one of the destination behind an overlay, or the destination is an overlay that writes
     /// into it.
-    pub(crate) fn is_forbidden_in_layers(&self, directory: &dmover_sys::OwnedFd) -> bool {
-        let known = || self.forbidden_births.read().unwrap_or_else(PoisonError::into_inner);
-        birth_of(directory).is_some_and(|birth| known().contains(&birth))
+    pub(crate) fn is_forbidden_in_layers(&self, directory: &SourceDirectory) -> bool {
+        let known = || self.forbidden_in_layers.read().unwrap_or_else(PoisonError::into_inner);
+        directory.layer_object().is_some_and(|object| known().contains(&object))
     }
 
     pub(crate) fn is_forbidden(&self, identity: Identity) -> bool {
         self.forbidden.read().unwrap_or_else(PoisonError::into_inner).contains(&identity)
     }
-}
-
-/// The inode number without the bits that an overlay adds for its layers, and the creation time.
-fn birth_of(directory: &dmover_sys::OwnedFd) -> Option<(u32, (i64, u32))> {
-    let (found, birth) = stat::stat_born_at(directory, b"").ok()?;
-    Some((found.inode as u32, birth?))
 }

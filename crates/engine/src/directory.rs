@@ -445,8 +445,8 @@ impl Mover<'_> {
         let target = level.target.as_ref();
         let layered = source.facts.layered || target.is_some_and(|target| target.facts.layered);
         let inside = engine.is_forbidden(source.metadata.identity)
-            || (layered && engine.is_forbidden_in_layers(&source.fd))
-            || (engine.follows_links() && engine.lies_in_destination(&source.fd));
+            || (layered && engine.is_forbidden_in_layers(&source))
+            || (engine.follows_links() && engine.lies_in_destination(&source));
         if inside {
             let words = "the destination is inside the source";
             let (side, class) = (Side::Source, ErrorClass::SelfCopy);

@@ -5,8 +5,10 @@ use dmover_journal::{
 };
 use dmover_local::destination_lock::DestinationLock;
 use dmover_local::layout::{DefaultLayout, LayoutHook};
+use dmover_local::mounted::Mounted;
 use dmover_local::mounts::MountTable;
 use dmover_local::root::Resolved;
+use dmover_local::volume::on_storage;
 use dmover_model::{
     Budget, DeleteWhen, DirectoryRef, Event, ExtraNames, Failed, Fatal, JobId, JobSpec, Notice,
     Outcome, Placement, RecheckSet, ScanNames, Surveyed, TargetMode, Task, TaskKind, Verb,
@@ -27,7 +29,7 @@ use crate::delete_guard::Guard;
 use crate::engine_builder::{Parts, RunFacts, memory_bytes};
 use crate::extra::refuse_missing_destination;
 use crate::fleet::{Fleets, JobOffer};
-use crate::job_identity::{job_id, on_storage, volume_of};
+use crate::job_identity::{job_id, volume_of};
 use crate::job_list::{JobList, RecordSupply};
 use crate::mover_report::MoverReport;
 use crate::pace::{self, Allowance};
@@ -41,7 +43,7 @@ use crate::trust::Trust;
 use control_files::Outside;
 use hands::Executor;
 use job_status::{Shown, Standing};
-use mounted::Mounted;
+use mounted::tell_what_is_gone;
 use offer::offer;
 use outliving::Outliving;
 use pulse::Pulse;
@@ -224,7 +226,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         std::mem::forget((lock.clone(), job.destination.clone()));
     }
     if !dry_run {
-        mounted.tell_what_is_gone(&run.engine);
+        tell_what_is_gone(&mounted, &run.engine);
     }
     run.end_for_others(&outliving, result.is_ok(), &job.list);
     if let Some(state) = locked {

@@ -174,7 +174,7 @@ impl Engine {
             desk: parts.desk,
             destination: parts.destination,
             forbidden: RwLock::default(),
-            forbidden_births: RwLock::default(),
+            forbidden_in_layers: RwLock::default(),
         })
     }
 }

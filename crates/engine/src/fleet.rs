@@ -4,6 +4,7 @@ use dmover_local::layout::DefaultLayout;
 use dmover_local::mounts::{MountTable, names_of};
 use dmover_local::root::{Resolved, Resolver, Root};
 use dmover_local::trash::Trash;
+use dmover_local::volume::on_storage;
 use dmover_model::{
     Answer, CoordinatorRequest, EntryError, ErrorClass, Fatal, FileSystemName, Identity, JobId,
     JobSpec, Limit, Name, Notice, Operation, PathBytes, Placement, RootMarks, Side, Verb,
@@ -11,7 +12,6 @@ use dmover_model::{
 use dmover_observe::{Counters, Monitor, MoverView, Snapshot};
 use dmover_plan::stragglers::Done;
 use dmover_plan::temporary::TemporaryNames;
-use dmover_sys::{directory, path};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,6 @@ use crate::control::Control;
 use crate::coordinator_client::{CoordinatorClient, CoordinatorNumbers};
 use crate::delete_guard::Guard;
 use crate::engine_builder::{Parts, RunFacts};
-use crate::job_identity::on_storage;
 use crate::mover_pool::MoverPool;
 use crate::pace::Allowance;
 use crate::queue::{Dispatch, Gate, Queue};
@@ -379,11 +378,7 @@ impl JobOffer {
                 continue;
             };
             check_side(mounts, side, (known, true))?;
-            let name = side.name.as_ref().filter(|_| known.entry.is_some());
-            let entry =
-                name.and_then(|name| path::open_directory_at(&side.parent, name.as_bytes()).ok());
-            let place = entry.as_ref().unwrap_or(&*side.parent);
-            if writes && directory::is_read_only(place) {
+            if writes && side.is_read_only(known.entry.is_some()) {
                 let shown = side.display().to_path();
                 let message = format!("'{}' is read-only on this host", shown.display());
                 return Err(Fatal::refused(message, "mount it read-write on this host"));

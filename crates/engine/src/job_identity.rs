@@ -1,18 +1,11 @@
-//! Which job a command is: its id, the file system of its destination, and where that lies.
+//! Which job a command is: its id, and the file system of its destination.
 use dmover_journal::{StateDirectory, Volume};
-use dmover_local::overlaps::place;
 use dmover_local::root::canonical_paths;
+use dmover_local::volume::file_system_of;
 use dmover_model::{Fatal, JobId, JobSpec};
-use dmover_plan::overlap::{FileSystemPath, parse_mountinfo};
-use dmover_sys::{Errno, mount, path, stat};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use crate::job_list::JobList;
-use crate::periodic_flush::may_lose;
-
-/// File system types whose identity changes with each container or boot, whatever their content.
-const PASSING: [&str; 2] = ["overlay", "ecryptfs"];
 
 /// Derives the id of a job from its verb, sources, destination, list, user, host and state directory, so that the same
 /// command finds the leftovers and decisions of its earlier runs. The host is omitted if hosts share the state
@@ -67,28 +60,6 @@ pub(crate) fn volume_of(spec: &JobSpec) -> Volume {
 }
 
 fn named_volume_of(spec: &JobSpec) -> Option<Volume> {
-    let destination = std::path::absolute(spec.destination.to_path()).ok()?;
-    let opened = destination.ancestors().map(path::open_directory);
-    let is_above = |error: &Errno| matches!(*error, Errno::NOENT | Errno::NOTDIR);
-    let there = opened.into_iter().find(|opened| !opened.as_ref().is_err_and(is_above));
-    // What cannot be opened may lie on another file system than what is above it.
-    let directory = there?.ok()?;
-    let name = stat::file_system_name(stat::file_system(&directory).ok()?.magic);
-    if stat::is_pseudo(name) || name.is_some_and(|name| !may_lose(name) || PASSING.contains(&name))
-    {
-        return None;
-    }
-    let uuid = mount::file_system_uuid(&directory);
-    Some(Volume::of(uuid, mount::path_of(&directory).as_deref()))
-}
-
-/// The path on its file system, independent of mounts.
-pub(crate) fn on_storage(target: &Path) -> Option<FileSystemPath> {
-    let mounts = parse_mountinfo(&mount::mountinfo());
-    target.ancestors().find_map(|above| {
-        let directory = path::open_directory(above).ok()?;
-        let found = place(&directory, &mount::path_of(&directory)?, &mounts)?;
-        let below = target.strip_prefix(above).ok()?;
-        Some(FileSystemPath { path: found.path.join(below), ..found })
-    })
+    let found = file_system_of(&std::path::absolute(spec.destination.to_path()).ok()?)?;
+    Some(Volume::of(found.uuid, found.path.as_deref()))
 }

@@ -2,9 +2,8 @@
 //!
 //! This phase follows the scan of the tree, when all names of an inode are known. The first name is copied, the others
 //! are linked to it; a group is checked as a whole, so that a replaced file keeps all its names.
-use dmover_local::attributes::{Attributes, Object};
-use dmover_local::error::entry_error;
-use dmover_local::put_in_place::Renaming;
+use dmover_local::error::{absent, is_absent};
+use dmover_local::links::{Anchor, ClearedLocks, FurtherName, LinkOutcome};
 use dmover_model::{
     Action, Content, DirectoryRef, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef,
     Identity, Item, LinkGroup, LossKind, Metadata, Name, NewNode, NewTask, Operation, Overwrite,
@@ -13,8 +12,7 @@ use dmover_model::{
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 use dmover_plan::itemize;
-use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, Errno, OwnedFd, directory, flags, path, stat};
+use std::io;
 
 use crate::level::Level;
 use crate::mover::Mover;
@@ -28,28 +26,12 @@ struct Carrier {
     source: Identity,
 }
 
-/// The name that others are linked to, in its directory.
-struct Anchor<'a> {
-    level: &'a Level,
-    name: &'a [u8],
-    identity: Identity,
-    metadata: &'a Metadata,
-    source: Identity,
+/// The names of a group that are linked to its first one.
+struct Linking<'a> {
+    anchor: Anchor<'a>,
     /// Its content was compared if any of the names was doubtful.
     is_sure: bool,
-}
-
-impl Carrier {
-    fn anchor(&self, is_sure: bool) -> Anchor<'_> {
-        Anchor {
-            level: &self.level,
-            name: self.name.as_bytes(),
-            identity: self.metadata.identity,
-            metadata: &self.metadata,
-            source: self.source,
-            is_sure,
-        }
-    }
+    cleared: ClearedLocks,
 }
 
 impl Mover<'_> {
@@ -168,20 +150,27 @@ impl Mover<'_> {
         };
         self.is_doubtful = false;
         let Some(carrier) = carrier else { return };
-        let anchor = carrier.anchor(!group.first_is_done);
+        let Some(at) = &carrier.level.target else { return };
+        let anchor = Anchor {
+            at,
+            name: carrier.name.as_bytes(),
+            metadata: &carrier.metadata,
+            source: carrier.source,
+        };
         self.engine.share_doubts(anchor.source, &group.rest);
         if !group.rest.is_empty() {
-            self.note_linked(anchor.level, anchor.name, anchor.identity);
+            self.note_linked(&carrier.level, anchor.name, anchor.metadata.identity);
             // Before there is a second name: a run that resumes this must know that the names are its own.
             self.settle_linked();
         }
-        let mut unlocked = None;
+        let cleared = ClearedLocks::default();
+        let mut linking = Linking { anchor, is_sure: !group.first_is_done, cleared };
         for file in names {
-            self.link_name(file, &anchor, &mut unlocked);
+            self.link_name(file, &mut linking);
             self.lease.extend();
         }
-        if let Some((fd, attributes)) = unlocked {
-            self.lock_again(&anchor, &fd, &attributes);
+        if let Err(error) = self.engine.local().lock_again(&anchor, linking.cleared) {
+            self.engine.error(error);
         }
     }
 
@@ -201,49 +190,6 @@ impl Mover<'_> {
         let mut led = group.clone();
         std::mem::swap(&mut led.first, &mut led.rest[at]);
         Some(led)
-    }
-
-    /// A temporary name in a directory that is already finished.
-    fn temporary_to_link(&mut self, level: &Level, file: &FileRef) -> Name {
-        let target = level.target.as_ref();
-        if target.is_some_and(|to| self.session.unlock_for_temporaries(&level.source, to)) {
-            self.mark_dirty(&file.directory);
-        }
-        self.session.temporary_name()
-    }
-
-    /// Clears the flags of an immutable inode, which could not get another name, until the last name is linked.
-    fn unlock(&self, anchor: &Anchor<'_>) -> Unlocked {
-        let engine = self.engine;
-        let target = anchor.level.target.as_ref()?;
-        if anchor.metadata.kind != EntryKind::File {
-            return None;
-        }
-        let fd = path::open_file_at(&target.fd, anchor.name, false).ok()?;
-        let found = stat::stat_fd(&fd).ok()?;
-        let same = engine.end.mounts.identity(&found) == anchor.identity;
-        let flags = flags::get(&fd).ok().flatten()? & flags::CARRIED;
-        (same && engine.attributes().lift_flags(fd.as_fd()))
-            .then(|| (fd, Attributes { flags, ..Attributes::default() }))
-    }
-
-    fn lock_again(&self, anchor: &Anchor<'_>, fd: &OwnedFd, attributes: &Attributes) {
-        let Some(target) = &anchor.level.target else { return };
-        let shown = || anchor.level.target_path(anchor.name);
-        let object = Object {
-            fd: fd.as_fd(),
-            held: Held::Open,
-            kind: EntryKind::File,
-            facts: &target.facts,
-            made: true,
-            replaces: None,
-            inherits: None,
-            place: None,
-            path: &shown,
-        };
-        if let Err(error) = self.engine.attributes().carry_flags(object, attributes, flags::LOCKS) {
-            self.engine.error(error);
-        }
     }
 
     /// Starts a large file as a separate file; its other names follow when it is sealed.
@@ -304,19 +250,18 @@ impl Mover<'_> {
             self.hand_on_as_inherited();
         }
         let name = file.destination_name.clone();
-        let fail = |e| {
+        let missing = || {
             let path = level.target_path(name.as_bytes());
-            entry_error(Side::Destination, Operation::Link, path, e)
+            absent(Side::Destination, Operation::Link, path)
         };
-        let target = level.target.as_ref().ok_or_else(|| fail(Errno::NOENT))?;
-        let look = || stat::stat_at(&target.fd, name.as_bytes(), false).map_err(fail);
-        let found = match if done { self.engine.until_seen(look) } else { look() } {
-            Ok(found) => found,
+        let target = level.target.as_ref().ok_or_else(missing)?;
+        let look = || self.session.local.look_to_link(target, name.as_bytes());
+        let metadata = match if done { self.engine.until_seen(look) } else { look() } {
+            Ok(metadata) => metadata,
             // The failure of a large file was already reported.
-            Err(error) if stat::is_absent_number(error.errno) && done => return Ok(None),
+            Err(error) if is_absent(&error) && done => return Ok(None),
             Err(error) => return Err(error),
         };
-        let metadata = self.engine.end.mounts.metadata(&found);
         if !trusted && !self.is_the_same(&record.metadata, &metadata, target) {
             return Ok(None);
         }
@@ -332,21 +277,23 @@ impl Mover<'_> {
         let is_name = |file: &&FileRef| {
             let level = self.engine.open_level(&file.directory).ok();
             let found = level.and_then(|level| self.present(&level, file));
-            let found = found.map(|found| self.engine.end.mounts.identity(&found));
+            let found = found.map(|found| found.identity);
             found.is_some() && found == inode.map(|inode| inode.identity)
         };
         std::iter::once(&group.first).chain(&group.rest).filter(is_name).count() as u64
     }
 
-    pub(crate) fn present(&self, level: &Level, file: &FileRef) -> Option<stat::Stat> {
+    fn present(&self, level: &Level, file: &FileRef) -> Option<Metadata> {
         let target = level.target.as_ref()?;
-        stat::stat_at(&target.fd, file.destination_name.as_bytes(), false).ok()
+        self.session.local.visible(target, file.destination_name.as_bytes())
     }
 
-    fn link_name(&mut self, file: &FileRef, anchor: &Anchor<'_>, unlocked: &mut Unlocked) {
+    fn link_name(&mut self, file: &FileRef, linking: &mut Linking<'_>) {
         let engine = self.engine;
+        let Linking { anchor, is_sure, .. } = *linking;
+        let anchor = &anchor;
         let settle = || {
-            if anchor.is_sure {
+            if is_sure {
                 engine.settle_doubt(false, || file.directory.path.join(file.name.as_bytes()));
             }
         };
@@ -356,9 +303,9 @@ impl Mover<'_> {
             let level = engine.open_level(&file.directory)?;
             tries += 1;
             self.note_opened_up(&level, &file.directory);
-            let kept = match self.link_one(&level, file, anchor, unlocked)? {
-                Linked::Impossible(Errno::XDEV) => {
-                    self.link_across_projects(&level, file, anchor, unlocked)?
+            let kept = match self.link_one(&level, file, linking)? {
+                Linked::Impossible(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                    self.link_across_projects(&level, file, linking, error)?
                 }
                 linked => linked,
             };
@@ -391,7 +338,7 @@ impl Mover<'_> {
                 settle();
                 self.linked(&level, file, anchor, old.as_deref());
             }
-            Ok((level, Linked::Impossible(error))) => self.copy_instead(&level, file, error),
+            Ok((level, Linked::Impossible(error))) => self.copy_instead(&level, file, &error),
             Ok((level, Linked::Separate(record))) => {
                 if let Some(planned) = self.plan_record(&level, *record) {
                     self.names_here = 0;
@@ -413,133 +360,54 @@ impl Mover<'_> {
         &mut self,
         level: &Level,
         file: &FileRef,
-        anchor: &Anchor<'_>,
-        unlocked: &mut Unlocked,
+        linking: &mut Linking<'_>,
     ) -> Result<Linked, EntryError> {
-        let engine = self.engine;
         let last = file.destination_name.as_bytes();
-        let fail =
-            |operation, e| entry_error(Side::Destination, operation, level.target_path(last), e);
         let record = self.look(level, &file.name)?;
-        if record.metadata.identity != anchor.source {
+        if record.metadata.identity != linking.anchor.source {
             // Not a name of that inode any more.
             return Ok(Linked::Separate(Box::new(record)));
         }
-        let (Some(target), Some(from)) = (&level.target, &anchor.level.target) else {
-            return Err(fail(Operation::Link, Errno::NOENT));
+        let Some(to) = &level.target else {
+            return Err(absent(Side::Destination, Operation::Link, level.target_path(last)));
         };
         self.settle_case(level, last)?;
-        let existing = match stat::stat_at(&target.fd, last, false) {
-            Ok(found) => Some(engine.end.mounts.metadata(&found)),
-            Err(error) if stat::is_absent(error) => None,
-            Err(error) => return Err(fail(Operation::Stat, error)),
-        };
+        let existing = self.session.in_place_of_link(to, last)?;
         if let Some(old) = &existing
-            && let Some(linked) = self.is_settled_there(level, file, anchor, old)?
+            && let Some(linked) = self.is_settled_there(level, file, &linking.anchor, old)?
         {
             return Ok(linked);
         }
-        self.check_lease(level, last)?;
-        let temporary = existing.is_some().then(|| self.temporary_to_link(level, file));
-        let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
-        let link = || directory::hard_link(&from.fd, anchor.name, &target.fd, name);
-        let mut linked = link();
-        if linked == Err(Errno::PERM) && unlocked.is_none() {
-            *unlocked = self.unlock(anchor);
-            linked = link();
+        let others = self.names_beside(level);
+        let from = &level.source;
+        let further = FurtherName { from, to, last, replaces: existing.is_some(), others };
+        let mut unlocks = false;
+        let linked =
+            self.session.link(further, &linking.anchor, &mut linking.cleared, &mut unlocks);
+        if unlocks {
+            self.mark_dirty(&file.directory);
         }
-        let linked = match linked {
-            Err(Errno::PERM | Errno::ACCESS) if self.engine.lift_directory(level) => {
-                self.mark_dirty(&file.directory);
-                link()
-            }
-            linked => linked,
-        };
-        match linked {
-            Ok(()) => {}
-            Err(
-                error
-                @ (Errno::MLINK | Errno::XDEV | Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS),
-            ) => return Ok(Linked::Impossible(error)),
-            // A file server did it and lost the answer.
-            Err(_) if self.session.is_at(target, name, anchor.identity) => {}
-            Err(Errno::EXIST) if temporary.is_none() => {
-                return Err(self.session.taken(target, last));
-            }
-            Err(error) => {
-                let not_made = self.session.not_made(target, name, last, error);
-                return Err(EntryError { operation: Operation::Link, ..not_made });
-            }
-        }
-        // The anchor is not held open: another program may have replaced it.
-        let made = stat::stat_at(&target.fd, name, false).map_err(|e| fail(Operation::Stat, e))?;
-        if engine.end.mounts.identity(&made) != anchor.identity {
-            directory::unlink(&target.fd, name).map_err(|e| fail(Operation::Unlink, e))?;
-            let words = "another file had replaced the file to link to";
-            let (side, class) = (Side::Destination, ErrorClass::Escaped);
-            let path = level.target_path(last);
-            return Err(EntryError::plain(side, Operation::Link, class, path, words));
-        }
-        if temporary.is_some() {
-            let renaming = Renaming {
-                from: &level.source,
-                to: target,
-                name,
-                last,
-                decision: Decision::Replace,
-                locks: false,
-                identity: anchor.identity,
-                source: anchor.source,
-                is_link: true,
-                others: self.names_beside(level),
-            };
-            if let Err(error) = self.session.put_in_place(renaming) {
-                // An incomplete link must not stay; the error below reports it if it does.
-                let _ = directory::unlink(&target.fd, name);
-                return Err(error);
-            }
-        }
-        Ok(Linked::New(existing.map(Box::new)))
+        Ok(match linked? {
+            LinkOutcome::Made => Linked::New(existing.map(Box::new)),
+            LinkOutcome::Impossible(error) => Linked::Impossible(error),
+        })
     }
 
-    /// Links into a directory that hands its project down, where no file of another project can be linked (EXDEV): the
-    /// file gets that project for a moment. If a run is killed then, the file was changed after the last pass, and the
-    /// next pass compares its attributes.
+    /// Links into a directory that hands its project down, where no file of another project can be linked.
     fn link_across_projects(
         &mut self,
         level: &Level,
         file: &FileRef,
-        anchor: &Anchor<'_>,
-        unlocked: &mut Unlocked,
+        linking: &mut Linking<'_>,
+        error: io::Error,
     ) -> Result<Linked, EntryError> {
-        let impossible = Ok(Linked::Impossible(Errno::XDEV));
-        let (Some(target), Some(from)) = (&level.target, &anchor.level.target) else {
-            return impossible;
+        let lend = |to| self.session.local.lend_project(to, &linking.anchor);
+        let Some(lent) = level.target.as_ref().and_then(lend) else {
+            return Ok(Linked::Impossible(error));
         };
-        let handed_down = flags::project(&target.fd).ok().flatten().filter(|own| own.inherit);
-        let opened = path::open_file_at(&from.fd, anchor.name, false).ok();
-        let Some((fd, there)) =
-            opened.zip(handed_down).filter(|_| anchor.metadata.kind == EntryKind::File)
-        else {
-            return impossible;
-        };
-        let same = stat::stat_fd(&fd)
-            .is_ok_and(|found| self.engine.end.mounts.identity(&found) == anchor.identity);
-        let own = flags::project(&fd).ok().flatten().filter(|own| same && own.id != there.id);
-        let Some(own) = own else { return impossible };
-        let lent = flags::Project { inherit: false, ..there };
-        if !flags::set_project(&fd, lent).unwrap_or(false) {
-            return impossible;
-        }
-        let linked = self.link_one(level, file, anchor, unlocked);
-        match flags::set_project(&fd, own) {
-            Ok(true) => linked,
-            given_back => {
-                let path = level.target_path(file.destination_name.as_bytes());
-                let error = given_back.err().unwrap_or(Errno::OPNOTSUPP);
-                Err(entry_error(Side::Destination, Operation::SetFlags, path, error))
-            }
-        }
+        let linked = self.link_one(level, file, linking);
+        lent.give_back(&|| level.target_path(file.destination_name.as_bytes()))?;
+        linked
     }
 
     /// The existing entry under a name that would be linked, if it must not be replaced.
@@ -550,26 +418,14 @@ impl Mover<'_> {
         anchor: &Anchor<'_>,
         old: &Metadata,
     ) -> Result<Option<Linked>, EntryError> {
-        let last = file.destination_name.as_bytes();
-        let fail = |class, words: &str| {
-            let path = level.target_path(last);
-            EntryError::plain(Side::Destination, Operation::Link, class, path, words)
-        };
-        let folds = level.target.as_ref().filter(|target| target.folds_case);
-        if folds.is_some_and(|target| !self.session.is_exact(target, last)) {
-            return Err(fail(
-                ErrorClass::NameClash,
-                "an entry whose name differs only in case exists here",
-            ));
-        }
-        if old.identity == anchor.identity {
+        if old.identity == anchor.metadata.identity {
             return Ok(Some(Linked::Already));
         }
         if old.kind == EntryKind::Directory {
             if self.clear_for_link(level, &file.destination_name, old) {
                 return Ok(Some(Linked::Later));
             }
-            return Err(in_the_way(level.target_path(last)));
+            return Err(in_the_way(level.target_path(file.destination_name.as_bytes())));
         }
         Ok(self.keeps_existing(old, anchor.metadata).then_some(Linked::Already))
     }
@@ -584,7 +440,7 @@ impl Mover<'_> {
     }
 
     /// Copies the content to a second file where the destination cannot link, and counts a loss.
-    fn copy_instead(&mut self, level: &Level, file: &FileRef, error: Errno) {
+    fn copy_instead(&mut self, level: &Level, file: &FileRef, error: &io::Error) {
         let record = match self.look(level, &file.name) {
             Ok(record) => record,
             Err(error) => return self.engine.error(error),
@@ -675,16 +531,13 @@ fn in_the_way(path: PathBytes) -> EntryError {
     EntryError::plain(side, Operation::Link, class, path, words)
 }
 
-/// An inode whose flags were cleared, open, and the flags to restore.
-type Unlocked = Option<(OwnedFd, Attributes)>;
-
 enum Linked {
     /// In place of the existing entry, if there is one.
     New(Option<Box<Metadata>>),
     Already,
     /// A directory that will be deleted is in the way.
     Later,
-    Impossible(Errno),
+    Impossible(io::Error),
     /// The name belongs to another inode now.
     Separate(Box<EntryRecord>),
 }

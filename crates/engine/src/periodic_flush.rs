@@ -6,13 +6,10 @@ use dmover_journal::{
     FailedFlushes, FlushRecord, SeenWhole, StateDirectory, WrittenPlace, now_ms,
     other_flush_records,
 };
-use dmover_local::error::entry_error;
 use dmover_local::flush::Flusher;
-use dmover_model::{Fatal, JobId, JobSpec, Operation, Overwrite, PathBytes, Side, Verb};
+use dmover_local::held_file_systems::{HeldFileSystems, HeldPlace};
+use dmover_model::{Fatal, JobId, JobSpec, Overwrite, Verb};
 use dmover_observe::{Counter, lock};
-use dmover_plan::overlap::parse_mountinfo;
-use dmover_sys::{Errno, mount, path, stat};
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -23,9 +20,6 @@ use crate::context::Engine;
 use crate::control::Control;
 use crate::job_list::JobList;
 use crate::trust::Trust;
-use flushes::Flushes;
-
-mod flushes;
 
 /// The interval of flushes, and its least ratio to the duration of the last flush.
 const FLUSH_EVERY: Duration = Duration::from_secs(30);
@@ -43,7 +37,7 @@ pub(crate) struct PeriodicFlush {
     /// Where it is stored; `None`: nowhere.
     directory: Option<PathBuf>,
     begun: Arc<Mutex<FlushRecord>>,
-    volumes: Arc<Flushes>,
+    volumes: Arc<HeldFileSystems>,
     failed: FailedFlushes,
     /// The run flushes everything that it writes.
     flushes: bool,
@@ -71,8 +65,12 @@ impl PeriodicFlush {
         let flushes = spec.verb == Verb::Sync || spec.policy.fsync;
         let boot = dmover_host::boot_id();
         let failed = FailedFlushes::of(state.map(|(state, _)| state), &boot);
-        let mut volumes = Flushes::new(failed.clone());
-        let places = if spec.verb.fills() { places_of(targets, &mut volumes) } else { Vec::new() };
+        let note_failed = failed.clone();
+        let mut volumes =
+            HeldFileSystems::new(Box::new(move |devices: &[u64]| note_failed.note(devices)));
+        let held = if spec.verb.fills() { volumes.hold(targets) } else { Vec::new() };
+        let written = |HeldPlace { path, device, mount }| WrittenPlace { path, device, mount };
+        let places: Vec<WrittenPlace> = held.into_iter().map(written).collect();
         let failures = failed.all();
         let volumes = Arc::new(volumes);
         let selection = serde_json::to_string(&spec.selection).unwrap_or_default();
@@ -134,7 +132,8 @@ impl PeriodicFlush {
                     let before = FlushRecord { is_flushing: true, ..before.clone() };
                     before.save(directory, false).map_err(fail)?;
                 }
-                Ok(volumes.flush_unless_stopped(control).map_err(std::io::Error::from))
+                let flushed = volumes.flush_unless_stopped(&|| control.is_stopping());
+                Ok(flushed.map_err(std::io::Error::from))
             };
             begun.settle(before.as_ref(), (is_alive, flushes), flush)?;
         }
@@ -184,9 +183,7 @@ impl PeriodicFlush {
                     if let Err(error) = known.save(&directory, true) {
                         tracing::warn!(%error, "cannot record a failed flush");
                     }
-                    let path = engine.spec.destination.clone();
-                    let (side, operation) = (Side::Destination, Operation::Sync);
-                    engine.error(entry_error(side, operation, path, error));
+                    engine.error(error.at(engine.spec.destination.clone()));
                     return;
                 }
                 (known.unflushed_ms, known.flushed_ms, known.updated_ms) = (Some(at), Some(at), at);
@@ -225,13 +222,10 @@ impl PeriodicFlush {
             return;
         }
         let at_ms = now_ms();
-        match self.volumes.flush_unless_stopped(&engine.control) {
+        match self.volumes.flush_unless_stopped(&|| engine.control.is_stopping()) {
             Ok(()) => begun.flushed_ms = Some(at_ms),
-            Err(Errno::INTR) => {}
-            Err(error) => {
-                let path = engine.spec.destination.clone();
-                engine.error(entry_error(Side::Destination, Operation::Sync, path, error));
-            }
+            Err(error) if error.is_stopped() => {}
+            Err(error) => engine.error(error.at(engine.spec.destination.clone())),
         }
     }
 
@@ -275,55 +269,17 @@ impl PeriodicFlush {
     ) -> std::io::Result<()> {
         record.is_flushing = true;
         record.save(directory, false)?;
-        match self.volumes.flush_unless_stopped(control) {
+        match self.volumes.flush_unless_stopped(&|| control.is_stopping()) {
             Ok(()) => {
                 record.is_flushing = false;
                 (record.flushed_ms, record.updated_ms) = (Some(at_ms), at_ms);
                 record.unflushed_ms = record.unflushed_ms.map(|_| at_ms);
             }
-            Err(error) => tracing::warn!(?error, "cannot flush earlier writes"),
+            Err(error) => {
+                let error = std::io::Error::from(error);
+                tracing::warn!(?error, "cannot flush earlier writes");
+            }
         }
         record.save(directory, true)
     }
-}
-
-/// Directories that are written to, with the mounts below them, as far as a power cut may lose data there.
-fn places_of(targets: &[PathBuf], volumes: &mut Flushes) -> Vec<WrittenPlace> {
-    // Several sources go into one directory.
-    let above: BTreeSet<&Path> = match targets {
-        [one] => BTreeSet::from([one.as_path()]),
-        many => many.iter().filter_map(|target| target.parent()).collect(),
-    };
-    let mounts = parse_mountinfo(&mount::mountinfo());
-    let mut places: Vec<WrittenPlace> =
-        above.iter().filter_map(|path| place_of(path, volumes)).collect();
-    for line in mounts {
-        let point = &line.mount_point;
-        let is_below = above.iter().any(|path| point.starts_with(path) && point != path);
-        if is_below && may_lose(&line.file_system) {
-            places.extend(place_of(point, volumes));
-        }
-    }
-    places
-}
-
-fn place_of(target: &Path, volumes: &mut Flushes) -> Option<WrittenPlace> {
-    let directory = target.ancestors().find_map(|above| path::open_directory(above).ok())?;
-    let magic = stat::file_system(&directory).ok()?.magic;
-    let known = stat::file_system_name(magic);
-    if stat::is_pseudo(known) || !known.is_none_or(may_lose) {
-        return None;
-    }
-    let device = stat::stat_fd(&directory).ok()?.device;
-    let mount = stat::mount_number(&directory);
-    volumes.hold(device, directory);
-    Some(WrittenPlace { path: PathBytes::from(target.as_os_str()), device, mount })
-}
-
-/// Whether data of a file system may stay in the memory of this host for a while. After close(2), a file server is
-/// responsible for its data.
-pub(super) fn may_lose(file_system: &str) -> bool {
-    let remote = ["nfs", "fuse", "cifs", "smb", "lustre", "gpfs", "ceph", "9p", "virtiofs", "afs"];
-    let fleeting = ["tmpfs", "ramfs", "proc", "sysfs", "devtmpfs", "cgroup", "autofs", "bpf"];
-    !remote.iter().chain(&fleeting).any(|name| file_system.starts_with(name))
 }

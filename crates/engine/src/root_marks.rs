@@ -1,11 +1,7 @@
 //! Both ends of all roots as this host sees them: every mover must see the same as its coordinator.
-use dmover_local::error::entry_error;
 use dmover_local::mounts::{MountTable, UNSEEN};
 use dmover_local::root_side::RootSide;
-use dmover_model::{
-    Answer, CoordinatorRequest, EntryError, Fatal, Operation, RootMarks, Side, SideMark,
-};
-use dmover_sys::{Errno, stat};
+use dmover_model::{Answer, CoordinatorRequest, EntryError, Fatal, RootMarks, SideMark};
 use std::time::Duration;
 
 use crate::context::Engine;
@@ -22,31 +18,13 @@ pub(crate) fn named(error: &EntryError) -> String {
     format!("'{}': {error}", error.path.to_path().display())
 }
 
-/// The present identity of one end of a root.
-pub(crate) fn mark_of(
-    mounts: &MountTable,
-    side: &RootSide,
-    follow: bool,
-) -> Result<SideMark, EntryError> {
-    let fail = |e| entry_error(Side::Destination, Operation::Stat, side.display().clone(), e);
-    let look = |name: &[u8]| match stat::stat_at(&side.parent, name, follow) {
-        Ok(found) => Ok(Some(mounts.identity(&found))),
-        Err(error) if stat::is_absent(error) => Ok(None),
-        Err(error) => Err(fail(error)),
-    };
-    let (above, entry) = match &side.name {
-        Some(name) => (look(b".")?, look(name.as_bytes())?),
-        None => (look(b"..")?, look(b".")?),
-    };
-    Ok(SideMark { above: above.ok_or_else(|| fail(Errno::NOENT))?, entry })
-}
-
 pub(crate) fn check_side(
     mounts: &MountTable,
     side: &RootSide,
     (known, follow): (&SideMark, bool),
 ) -> Result<(), Fatal> {
-    let found = mark_of(mounts, side, follow)
+    let found = side
+        .mark(mounts, follow)
         .map_err(|error| Fatal::refused(named(&error), "check that it is mounted on this host"))?;
     // Above a mount point each host has a directory of its own.
     let (here, there) = match (found.entry, known.entry) {
@@ -101,8 +79,8 @@ impl Engine {
     pub(crate) fn marks(&self) -> Result<RootMarks, EntryError> {
         let mark = |id| {
             let root = self.root(id)?;
-            let there = root.destination.as_ref().map(|side| mark_of(&self.end.mounts, side, true));
-            Ok((mark_of(&self.end.mounts, &root.source, false)?, there.transpose()?))
+            let there = root.destination.as_ref().map(|side| side.mark(&self.end.mounts, true));
+            Ok((root.source.mark(&self.end.mounts, false)?, there.transpose()?))
         };
         self.roots.ids().map(mark).collect()
     }

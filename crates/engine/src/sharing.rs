@@ -1,8 +1,8 @@
 //! What the movers of a job share that creates a snapshot.
 use dmover_journal::{SnapshotRecord, SourceObject};
+use dmover_local::base::BaseTop;
 use dmover_model::{Fatal, Share, Timestamp};
 use dmover_observe::lock;
-use dmover_sys::{Errno, OwnedFd};
 use std::sync::Mutex;
 
 /// The shared state of the movers of a job that creates a snapshot.
@@ -19,7 +19,7 @@ pub(crate) struct Sharing {
 /// The snapshot that unchanged files are shared with.
 #[derive(Debug)]
 pub(crate) struct Base {
-    pub top: OwnedFd,
+    pub top: BaseTop,
     /// It has all changes at the source before this time. The change times of its files say less: each snapshot that
     /// shares a file with it changes them, and so does the removal of one.
     pub begun: Timestamp,
@@ -39,14 +39,10 @@ impl Sharing {
     }
 
     /// Whether an inode of the new snapshot is recorded as a copy of another source inode.
-    pub fn is_of_another(
-        &self,
-        inode: u64,
-        source: impl FnOnce() -> Result<SourceObject, Errno>,
-    ) -> bool {
+    pub fn is_of_another(&self, inode: u64, source: impl FnOnce() -> Option<SourceObject>) -> bool {
         let known = self.record.as_ref().map(|record| lock(record).linked(inode));
         match known {
-            Some(Ok(Some(known))) => !source().is_ok_and(|now| now == known),
+            Some(Ok(Some(known))) => !source().is_some_and(|now| now == known),
             Some(Err(_)) => true,
             Some(Ok(None)) | None => false,
         }

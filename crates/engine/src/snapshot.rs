@@ -4,17 +4,17 @@
 //! destination are made on the base. Files that changed at the source after the base was begun are checked more
 //! closely.
 use dmover_journal::{OWN_SNAPSHOTS as OWN, SnapshotRecord, UNFINISHED, file_of, ticked};
-use dmover_local::directory::tree_identity;
-use dmover_local::error::{entry_error, failed};
+use dmover_local::base::BaseTop;
+use dmover_local::error::entry_error;
+use dmover_local::rights::Sides;
 use dmover_local::session::WriteError;
 use dmover_model::{
     ByteRange, EntryError, EntryKind, Fatal, Identity, Operation, Share, Side, SnapshotPolicy,
 };
-use dmover_observe::{Activity, Counter, station};
+use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
-use dmover_sys::copy::Offer;
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, Errno, copy, directory, path, stat};
+use dmover_sys::{AsFd, path};
 use std::sync::Mutex;
 
 use crate::finding::changed;
@@ -31,10 +31,10 @@ impl Sharing {
         let own = directory.join(OWN);
         let base = policy.base.as_ref().map(|name| -> Result<Option<Base>, Fatal> {
             let at = directory.join(name);
-            let top = path::open_directory(&at).map_err(|e| failed(&at, "open", e))?;
+            let top = BaseTop::open(&at)?;
             let record = SnapshotRecord::read(own.join(file_of(name)))?;
-            let tree = stat::stat_born_at(&top, b"").map(|found| tree_identity(&found));
-            if record.bytes("tree")?.is_some_and(|known| tree.is_ok_and(|tree| tree != known)) {
+            let tree = top.tree_identity();
+            if record.bytes("tree")?.is_some_and(|known| tree.is_some_and(|tree| tree != known)) {
                 // It was copied here, and the record speaks of inodes of another tree.
                 tracing::warn!(
                     ?at,
@@ -71,7 +71,11 @@ impl Mover<'_> {
             return Ok(None);
         }
         let taken = match sharing.share {
-            Share::Link => self.link_from_base(level, target, planned, base, based)?,
+            Share::Link => {
+                let (from, follows) = (&level.source, self.engine.follows(level));
+                let sides = Sides { from, to: target, follows };
+                self.session.link_from_base(sides, &planned.record, (base, &based.metadata))?
+            }
             Share::Reflink => self.clone_from_base(level, target, planned, base, based)?,
         };
         if !taken {
@@ -122,42 +126,6 @@ impl Mover<'_> {
         Ok(differs.kinds.is_empty())
     }
 
-    fn link_from_base(
-        &self,
-        level: &Level,
-        target: &TargetDirectory,
-        planned: &Planned,
-        base: &TargetDirectory,
-        based: &Based,
-    ) -> Result<bool, EntryError> {
-        let record = &planned.record;
-        let last = record.destination_name().as_bytes();
-        self.session.writes_to(target);
-        station::at(Activity::TargetNames);
-        match directory::hard_link(&base.fd, last, &target.fd, last) {
-            Ok(()) => {}
-            Err(Errno::EXIST) => return Err(self.session.taken(target, last)),
-            Err(error) => {
-                // Too many names already, immutable, another file system, no such thing as links.
-                tracing::debug!(?error, "cannot link a file of the previous snapshot");
-                return Ok(false);
-            }
-        }
-        // Whatever happens to the source from now on is seen by the next snapshot; what happened before is seen here.
-        station::at(Activity::SourceNames);
-        let now = self.look(level, &record.name);
-        let same = now.as_ref().is_ok_and(|now| now.metadata.same_version(&record.metadata));
-        let right = same && self.session.is_at(target, last, based.metadata.identity);
-        if right {
-            return Ok(true);
-        }
-        let fail =
-            |e| entry_error(Side::Destination, Operation::Unlink, level.target_path(last), e);
-        directory::unlink(&target.fd, last).map_err(fail)?;
-        now?;
-        Err(changed(Side::Source, level.source_path(record.name.as_bytes())))
-    }
-
     fn clone_from_base(
         &mut self,
         level: &Level,
@@ -168,51 +136,20 @@ impl Mover<'_> {
     ) -> Result<bool, WriteError> {
         let (engine, record) = (self.engine, &planned.record);
         let last = record.destination_name().as_bytes();
-        let Ok(old) = path::open_file_at(&base.fd, last, false) else { return Ok(false) };
-        let found = stat::stat_fd(&old).map(|found| engine.end.mounts.metadata(&found));
-        if !found.is_ok_and(|found| found.same_version(&based.metadata)) {
+        let Some(old) = self.session.local.open_in_base(base, last, &based.metadata) else {
             return Ok(false);
-        }
+        };
         let supply = engine.supply(level, record, self.permit())?;
         if !supply.metadata.same_version(&record.metadata) {
             return Err(changed(Side::Source, level.source_path(record.name.as_bytes())).into());
         }
-        let temporary = self
-            .session
-            .needs_temporary(planned.decision)
-            .then(|| self.session.temporary_in(&level.source, target));
-        let name = temporary.as_ref().map_or(last, |temporary| temporary.as_bytes());
-        let file = self.session.create_file(target, name, last, &supply)?;
-        let size = supply.metadata.size;
-        if size > 0 && !matches!(copy::clone_file(&old, file.fd()), Ok(Offer::Done(()))) {
-            return Ok(false); // what was made is removed again
-        }
-        engine.local().check_version(
-            &level.source,
-            record.name.as_bytes(),
-            &supply.fd,
-            &supply.metadata,
-        )?;
-        let shown = || level.target_path(last);
-        engine.local().finish_file(
-            &file,
-            &supply.metadata,
-            &supply.attributes,
-            temporary.is_some(),
-            &shown,
-        )?;
-        let order = self.order(level, target, planned);
-        self.session.settle(order, file, &supply)?;
-        Ok(true)
+        self.session.clone_from_base(self.order(level, target, planned), &supply, &old)
     }
 
     /// Records a group of names that are one inode now.
     pub(crate) fn note_linked(&self, level: &Level, name: &[u8], identity: Identity) {
         let Some(sharing) = &self.engine.sharing else { return };
-        match source_object(level, name) {
-            Ok(source) => sharing.note(identity.inode, source),
-            // Then it belongs to no source inode, and the next snapshot copies it again.
-            Err(_) => sharing.note(identity.inode, (0, 0)),
-        }
+        // If it cannot be seen, it belongs to no source inode, and the next snapshot copies it again.
+        sharing.note(identity.inode, source_object(level, name).unwrap_or_default());
     }
 }

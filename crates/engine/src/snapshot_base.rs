@@ -1,9 +1,8 @@
 //! The previous snapshot, from which unchanged files are taken.
 use dmover_journal::SourceObject;
-use dmover_model::{EntryKind, EntryRecord, Metadata, Share};
+use dmover_model::{EntryKind, EntryRecord, Metadata, Object, Share, Timestamp};
 use dmover_observe::{Activity, lock, station};
 use dmover_plan::decide::{Decision, decide};
-use dmover_sys::{Errno, stat};
 
 use crate::context::Engine;
 use crate::level::Level;
@@ -11,11 +10,11 @@ use crate::mover::Mover;
 use crate::planned::Based;
 
 /// A source entry by inode and creation time.
-pub(crate) fn source_object(level: &Level, name: &[u8]) -> Result<SourceObject, Errno> {
-    let (found, born) = stat::stat_born_at(&level.source.fd, name)?;
-    let (seconds, nanoseconds) = born.unwrap_or_default();
+pub(crate) fn source_object(level: &Level, name: &[u8]) -> Option<SourceObject> {
+    let Object { inode, birth } = level.source.object_at(name)?;
+    let Timestamp { seconds, nanoseconds } = birth.unwrap_or_default();
     let born_ns = seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds.into());
-    Ok((found.inode, born_ns))
+    Some((inode, born_ns))
 }
 
 impl Engine {
@@ -28,7 +27,7 @@ impl Engine {
         match linked {
             Ok(None) => true,
             Ok(Some(source)) => {
-                source_object(level, record.name.as_bytes()).is_ok_and(|now| now == source)
+                source_object(level, record.name.as_bytes()).is_some_and(|now| now == source)
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot read the snapshot record; a file is copied instead of shared");
@@ -59,8 +58,8 @@ impl Mover<'_> {
         let engine = self.engine;
         let base = level.base.as_ref().filter(|_| record.metadata.kind == EntryKind::File)?;
         station::at(Activity::TargetNames);
-        let found = stat::stat_at(&base.fd, record.destination_name().as_bytes(), false).ok()?;
-        let metadata = engine.end.mounts.metadata(&found);
+        let last = record.destination_name().as_bytes();
+        let metadata = self.session.local.visible(base, last)?;
         if metadata.kind != EntryKind::File {
             return None;
         }

@@ -10,6 +10,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use crate::root_side::RootSide;
+
 /// Facts about one mounted file system, learnt from failed calls.
 #[derive(Debug, Default)]
 pub struct Facts {
@@ -224,6 +226,18 @@ pub fn glance(object: BorrowedFd<'_>) -> Capabilities {
         found.add("name_max", fs.name_max.to_string());
     }
     found
+}
+
+impl RootSide {
+    /// Probes the file system of the root entry, or of the directory that it will be made in.
+    ///
+    /// # Errors
+    /// The probe directory cannot be created.
+    pub fn probe(&self) -> Result<Capabilities, std::io::Error> {
+        // An existing destination may be a mount of its own.
+        let entry = self.open_entry();
+        Ok(probe(entry.as_ref().map_or_else(|| self.parent.as_fd(), AsFd::as_fd))?)
+    }
 }
 
 /// Probes by creating entries in a new directory inside `parent`, and removes them again.

@@ -1,6 +1,6 @@
 //! Open directories of either end.
 use dmover_model::{
-    EntryError, EntryKind, ErrorClass, Metadata, Operation, PathBytes, Side, TreePath,
+    EntryError, EntryKind, ErrorClass, Identity, Metadata, Operation, PathBytes, Side, TreePath,
 };
 use dmover_plan::acl;
 use dmover_plan::history::Clocks;
@@ -263,6 +263,31 @@ impl LocalEnd {
             opened_up: false,
             narrowed: None,
         })
+    }
+}
+
+impl LocalEnd {
+    /// Whether one of the directories above a source directory is sought.
+    pub fn lies_below(
+        &self,
+        directory: &SourceDirectory,
+        is_sought: impl Fn(Identity) -> bool,
+    ) -> bool {
+        let mut above = path::open_directory_at(&directory.fd, b"..");
+        let mut last = None;
+        while let Ok(fd) = &above {
+            let Ok(found) = stat::stat_fd(fd) else { return false };
+            let identity = self.mounts.identity(&found);
+            if is_sought(identity) {
+                return true;
+            }
+            if last == Some(identity) {
+                return false; // the root of all directories is its own parent
+            }
+            last = Some(identity);
+            above = path::open_directory_at(fd, b"..");
+        }
+        false
     }
 }
 

@@ -1,6 +1,6 @@
 //! The errors of system calls on entries. Errors of entries are data, see `dmover_model`.
 use dmover_model::{EntryError, ErrorClass, Fatal, Operation, PathBytes, Side};
-use dmover_sys::Errno;
+use dmover_sys::{Errno, stat};
 use dmover_tree::Denied;
 use std::path::Path;
 
@@ -11,6 +11,22 @@ const EACCES: i32 = 13;
 /// Whether an error may come from a directory that cannot be changed now.
 pub fn is_locked_out(errno: i32) -> bool {
     matches!(errno, EPERM | EACCES)
+}
+
+/// Whether an error says that an entry is not there.
+pub fn is_absent(error: &EntryError) -> bool {
+    stat::is_absent_number(error.errno)
+}
+
+/// The error of a file that has changed while it was compared.
+pub fn changed(side: Side, path: PathBytes) -> EntryError {
+    let words = "the file changed while it was compared";
+    EntryError::plain(side, Operation::Check, ErrorClass::Changed, path, words)
+}
+
+/// The error of an entry that is not there.
+pub fn absent(side: Side, operation: Operation, path: PathBytes) -> EntryError {
+    entry_error(side, operation, path, Errno::NOENT)
 }
 
 /// The error of an entry that is not attempted because the job is stopping.

@@ -71,6 +71,12 @@ impl Local<'_> {
             .map_err(|e| fail(Operation::ReadLink, e))?;
         Ok(Some((metadata, symlink)))
     }
+
+    /// The metadata of a name of the destination, if it can be seen.
+    pub fn visible(&self, to: &TargetDirectory, name: &[u8]) -> Option<Metadata> {
+        let found = stat::stat_at(&to.fd, name, false).ok()?;
+        Some(self.end.mounts.metadata(&found))
+    }
 }
 
 impl LocalEnd {

@@ -12,7 +12,7 @@ use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::Local;
 
 /// The place of an entry that is about to move, and its metadata.
-pub type Moving<'a> = ((&'a TargetDirectory, &'a [u8]), &'a Metadata);
+pub(crate) type Moving<'a> = ((&'a TargetDirectory, &'a [u8]), &'a Metadata);
 
 /// The permissions of all but the owner.
 pub const OTHERS: u32 = 0o077;
@@ -132,7 +132,7 @@ impl Local<'_> {
     ///
     /// # Errors
     /// Its mode or owner cannot be read or changed.
-    pub fn narrow_both(
+    pub(crate) fn narrow_both(
         &self,
         [one, other]: [Option<Moving<'_>>; 2],
         source: Option<(&OwnedFd, &[u8], &Metadata)>,
@@ -142,7 +142,7 @@ impl Local<'_> {
     }
 
     /// Restores the permissions of an entry that was not moved.
-    pub fn put_back(&self, (holder, name): (&TargetDirectory, &[u8]), old: &Metadata) {
+    pub(crate) fn put_back(&self, (holder, name): (&TargetDirectory, &[u8]), old: &Metadata) {
         if old.kind == EntryKind::Symlink || !self.rules.sets_modes() {
             return;
         }

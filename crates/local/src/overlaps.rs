@@ -105,7 +105,11 @@ fn place_of(directory: &Path, mounts: &[MountLine]) -> Option<FileSystemPath> {
 }
 
 /// The path of an open directory, or of a path in it, on its file system.
-pub fn place(object: &OwnedFd, canonical: &Path, mounts: &[MountLine]) -> Option<FileSystemPath> {
+pub(crate) fn place(
+    object: &OwnedFd,
+    canonical: &Path,
+    mounts: &[MountLine],
+) -> Option<FileSystemPath> {
     let id = stat::mount_id(object)?;
     let device = stat::stat_fd(object).ok()?.device;
     on_file_system(canonical, mounts.iter().find(|m| m.id == id)?, device)

@@ -1,7 +1,10 @@
 //! One end of a root: the open directory in which it lies.
-use dmover_model::{Name, PathBytes, TreePath};
-use dmover_sys::OwnedFd;
+use dmover_model::{EntryError, Name, Operation, PathBytes, Side, SideMark, TreePath};
+use dmover_sys::{Errno, OwnedFd, directory, path, stat};
 use std::sync::Arc;
+
+use crate::error::entry_error;
+use crate::mounts::MountTable;
 
 /// How the entries of a root are called in messages.
 #[derive(Debug)]
@@ -63,5 +66,36 @@ impl RootSide {
     /// The root entry as a user would type it.
     pub fn display(&self) -> &PathBytes {
         &self.names.display
+    }
+
+    /// Opens the root entry, if it has a name and is a directory. It may be a mount of its own.
+    pub(crate) fn open_entry(&self) -> Option<OwnedFd> {
+        path::open_directory_below(&self.parent, self.name.as_ref()?.as_bytes()).ok()
+    }
+
+    /// Whether this host must not write there. `exists`: in the root entry, if that can be opened; otherwise above it.
+    pub fn is_read_only(&self, exists: bool) -> bool {
+        let name = self.name.as_ref().filter(|_| exists);
+        let entry =
+            name.and_then(|name| path::open_directory_at(&self.parent, name.as_bytes()).ok());
+        directory::is_read_only(entry.as_ref().unwrap_or(&*self.parent))
+    }
+
+    /// What the root is now, as this host sees it. `follow`: the entry is what a symbolic link leads to.
+    ///
+    /// # Errors
+    /// It cannot be looked at, or what is above it is gone.
+    pub fn mark(&self, mounts: &MountTable, follow: bool) -> Result<SideMark, EntryError> {
+        let fail = |e| entry_error(Side::Destination, Operation::Stat, self.display().clone(), e);
+        let look = |name: &[u8]| match stat::stat_at(&self.parent, name, follow) {
+            Ok(found) => Ok(Some(mounts.identity(&found))),
+            Err(error) if stat::is_absent(error) => Ok(None),
+            Err(error) => Err(fail(error)),
+        };
+        let (above, entry) = match &self.name {
+            Some(name) => (look(b".")?, look(name.as_bytes())?),
+            None => (look(b"..")?, look(b".")?),
+        };
+        Ok(SideMark { above: above.ok_or_else(|| fail(Errno::NOENT))?, entry })
     }
 }

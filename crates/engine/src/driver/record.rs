@@ -4,6 +4,7 @@ use dmover_journal::{
     StateDirectory, now_ms, source_identity,
 };
 use dmover_local::mounts::MountTable;
+use dmover_local::named_directory::device_and_inode;
 use dmover_local::root::Root;
 use dmover_model::{
     Budget, DirectoryRef, Failed, Fatal, JobId, JobSpec, LinkName, PathBytes, RecheckSet,
@@ -12,7 +13,6 @@ use dmover_model::{
 use dmover_observe::lock;
 use dmover_plan::coordinator::{Change, Coordinator, Input};
 use dmover_plan::history::COARSE;
-use dmover_sys::{path, stat};
 use std::collections::BTreeSet;
 
 use super::{Job, JobList};
@@ -287,8 +287,8 @@ fn ends(roots: &[Root]) -> Vec<(PathBytes, PathBytes)> {
 /// Both ends of all roots by device and inode. `None`: one does not exist yet.
 fn objects(ends: &[(PathBytes, PathBytes)]) -> Option<String> {
     let object = |at: &PathBytes| {
-        let found = path::open_directory(&at.to_path()).and_then(stat::stat_fd).ok()?;
-        Some(format!("{}:{}", found.device, found.inode))
+        let (device, inode) = device_and_inode(&at.to_path())?;
+        Some(format!("{device}:{inode}"))
     };
     let pairs = ends
         .iter()

@@ -2,8 +2,8 @@
 use dmover_digest::manifest::Header;
 use dmover_journal::{ErrorList, Failures, LastPass, OpenFiles, StateDirectory};
 use dmover_local::allowed_trees::AllowedTrees;
-use dmover_local::capability::probe;
 use dmover_local::mounts::MountTable;
+use dmover_local::named_directory::identity_at;
 use dmover_local::root::{OverlappingRoots, Resolved, Resolver, Root};
 use dmover_local::trash::Trash;
 use dmover_model::{
@@ -11,7 +11,6 @@ use dmover_model::{
     Placement, ScanNames, TaskKind, Timestamp, TreePath, Verb, WithheldReason,
 };
 use dmover_observe::Counter;
-use dmover_sys::{AsFd, path, stat};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -147,13 +146,7 @@ pub(super) fn refuse_what_cannot_be_held(spec: &JobSpec, roots: &[Root]) -> Resu
     for root in roots {
         let Some(destination) = &root.destination else { continue };
         let display = destination.display().to_path();
-        let parent = &destination.parent;
-        let name = destination.name.as_ref();
-        // An existing destination may be a mount of its own.
-        let place = name.and_then(|n| path::open_directory_below(parent, n.as_bytes()).ok());
-        let place = place.as_ref().map_or_else(|| parent.as_fd(), AsFd::as_fd);
-        let can = probe(place).map_err(|e| {
-            let reason = std::io::Error::from(e);
+        let can = destination.probe().map_err(|reason| {
             Fatal::refused(
                 format!(
                     "cannot determine which attributes '{}' supports: {reason}",
@@ -228,10 +221,7 @@ pub(super) fn guard(
     let trash = trash
         .map(|(named, place)| Trash::open(&named.to_path(), place, name_of_run(id)))
         .transpose()?;
-    let state = job.state.as_ref().and_then(|state| {
-        let found = path::open_directory(state.path()).and_then(stat::stat_fd).ok()?;
-        Some(mounts.identity(&found))
-    });
+    let state = job.state.as_ref().and_then(|state| identity_at(state.path(), mounts));
     let gone = job.counters.get(Counter::EntriesDeleted);
     let asks = asks(job, root, (mounts, state), last, record)?;
     let guard = Guard::new(Some(delete), doubt, trash, state, gone).asking(asks);

@@ -2,11 +2,9 @@
 use dmover_journal::{Catalog, Only, Scope, Survey};
 use dmover_local::root::{Resolved, Root};
 use dmover_model::{ChangedPlace, Fatal, FollowLinks, JobId, RecheckSet, TreePath, Verb};
-use dmover_sys::{path, stat};
 use std::collections::BTreeSet;
 
 use super::{Job, JobList};
-use crate::catalog_survey::object_of;
 
 /// Starts the survey of a pass over one whole tree. Entries from lists, or behind followed links, have no place of
 /// their own that could be renamed. Also returns the doubts of earlier passes.
@@ -33,14 +31,13 @@ pub(super) fn survey(
         return Ok((None, Catalog::leave_behind(&directory, id, whole)?));
     };
     // Without the top the catalog would be lost, and with it what was renamed since the last pass.
-    let top = stat::stat_born_at(&root.source.parent, b"").map_err(|error| {
-        let (path, reason) = (root.source.display().to_path(), std::io::Error::from(error));
+    let top = root.source.top_object().map_err(|reason| {
+        let path = root.source.display().to_path();
         let message = format!("cannot access '{}': {reason}", path.display());
         Fatal::refused(message, "check the source, then run the same command again")
     })?;
     let mut catalog = Catalog::open(&directory, id)?;
     let doubts = catalog.doubts()?;
-    let top = object_of(&top);
     let scope = match changed {
         Some(places) => Scope::Only(Only {
             directories: renamed_in(root, places),
@@ -58,10 +55,7 @@ fn renamed_in(root: &Root, places: &[ChangedPlace]) -> Vec<(u64, TreePath)> {
     let moved = places.iter().filter(|place| place.what.moved);
     let directories: BTreeSet<TreePath> =
         moved.filter_map(|place| Some(place.path.split_last()?.0)).collect();
-    let known = directories.into_iter().filter_map(|path| {
-        // What is not there any more has nothing that could be followed.
-        let fd = path::open_directory_below(&root.source.parent, path.as_bytes()).ok()?;
-        Some((stat::stat_fd(fd).ok()?.inode, path))
-    });
-    known.collect()
+    // What is not there any more has nothing that could be followed.
+    let known = |path| Some((root.source.directory_inode(&path)?, path));
+    directories.into_iter().filter_map(known).collect()
 }

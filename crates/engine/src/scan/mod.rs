@@ -162,7 +162,7 @@ impl Mover<'_> {
         if let Some(target) = &target {
             let identity = target.metadata.identity;
             engine.forbid(identity);
-            engine.forbid_in_layers(&target.fd);
+            engine.forbid_in_layers(target);
             engine.tell(|| ReportItem::Forbidden(identity));
         }
         let path = dmover_model::TreePath::root();

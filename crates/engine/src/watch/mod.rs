@@ -5,10 +5,10 @@
 //! entry failed, or the last full scan was long ago.
 use dmover_journal::{Ask, JobPhase, StateDirectory};
 use dmover_local::fanotify_feed::{PLACES_MAX, TOO_MANY};
+use dmover_local::named_directory::{DirectoryObject, real_path};
 use dmover_model::{ChangeFeed, DeleteWhen, Fatal, FeedBatch, FeedError, PathBytes, TreePath};
 use dmover_observe::{Counter, Counters};
 use dmover_plan::debounce::{Patience, Pending};
-use dmover_sys::{mount, path, stat};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -77,8 +77,8 @@ pub fn watch(
     };
     let id = job_id(&job.spec, &JobList::None, Some(&state))?;
     let lock = Arc::new(state.lock(&id)?);
-    let (own, top) = (own_place(&job, &state), identity_of(job.spec.sources.first()));
-    let real = real_path(job.spec.sources.first());
+    let (own, top) = (own_place(&job, &state), object_of(job.spec.sources.first()));
+    let real = real_path_of(job.spec.sources.first());
     let patience = Patience {
         rest_ms: options.rest_ms,
         written_ms: WRITTEN_MS.max(options.rest_ms),
@@ -112,23 +112,17 @@ pub fn watch(
 
 /// The state directory, if it is inside the source: changes there must be ignored.
 fn own_place(job: &Job, state: &StateDirectory) -> Option<TreePath> {
-    let source = path::open_directory(&job.spec.sources.first()?.to_path()).ok()?;
-    let source = mount::path_of(source)?;
+    let source = real_path(&job.spec.sources.first()?.to_path())?;
     let own = state.real_path()?;
     TreePath::new(own.strip_prefix(source).ok()?.as_os_str().as_bytes()).ok()
 }
 
-/// A directory by device, inode and creation time, because an inode number may be reused at once.
-type DirectoryIdentity = (u64, u64, Option<(i64, u32)>);
-
-fn identity_of(directory: Option<&PathBytes>) -> Option<DirectoryIdentity> {
-    let opened = path::open_directory(&directory?.to_path());
-    let (found, born) = opened.and_then(|fd| stat::stat_born_at(fd, b"")).ok()?;
-    Some((found.device, found.inode, born))
+fn object_of(directory: Option<&PathBytes>) -> Option<DirectoryObject> {
+    DirectoryObject::at(&directory?.to_path())
 }
 
-fn real_path(directory: Option<&PathBytes>) -> Option<PathBuf> {
-    path::open_directory(&directory?.to_path()).ok().and_then(mount::path_of)
+fn real_path_of(directory: Option<&PathBytes>) -> Option<PathBuf> {
+    real_path(&directory?.to_path())
 }
 
 struct Watch {
@@ -137,11 +131,11 @@ struct Watch {
     id: dmover_model::JobId,
     own: Option<TreePath>,
     /// The source directory.
-    top: Option<DirectoryIdentity>,
+    top: Option<DirectoryObject>,
     /// Its canonical path, which is a part of the job's identity.
     real: Option<PathBuf>,
     /// The destination directory, after the first full scan.
-    target: Option<DirectoryIdentity>,
+    target: Option<DirectoryObject>,
     patience: Patience,
     options: WatchOptions,
     began: Instant,
@@ -246,14 +240,14 @@ impl Watch {
     fn check_ends(&self) -> Result<(), Fatal> {
         let spec = &self.job.spec;
         let source = spec.sources.first();
-        let (directory, what) = if identity_of(source) != self.top || real_path(source) != self.real
-        {
-            (source, "dmover watched")
-        } else if self.target.is_some() && identity_of(Some(&spec.destination)) != self.target {
-            (Some(&spec.destination), "dmover updated")
-        } else {
-            return Ok(());
-        };
+        let (directory, what) =
+            if object_of(source) != self.top || real_path_of(source) != self.real {
+                (source, "dmover watched")
+            } else if self.target.is_some() && object_of(Some(&spec.destination)) != self.target {
+                (Some(&spec.destination), "dmover updated")
+            } else {
+                return Ok(());
+            };
         let shown = directory.map(PathBytes::to_path).unwrap_or_default();
         Err(Fatal::Watch {
             message: format!("'{}' is no longer the directory that {what}", shown.display()),
@@ -311,7 +305,7 @@ impl Watch {
         let report = self.pass()?;
         tell(Watched::Everything(&report));
         self.last_whole = Some(report.elapsed);
-        self.target = identity_of(Some(&self.job.spec.destination));
+        self.target = object_of(Some(&self.job.spec.destination));
         let now = self.now_ms();
         if self.options.reconcile_ms > 0 {
             self.look_at_all(
