@@ -1,6 +1,6 @@
 //! The errors of system calls on entries. Errors of entries are data, see `dmover_model`.
 use dmover_model::{EntryError, ErrorClass, Fatal, Operation, PathBytes, Side};
-use dmover_sys::Errno;
+use dmover_sys::{Errno, stat};
 use dmover_tree::Denied;
 use std::path::Path;
 
@@ -11,6 +11,32 @@ const EACCES: i32 = 13;
 /// Whether an error may come from a directory that cannot be changed now.
 pub fn is_locked_out(errno: i32) -> bool {
     matches!(errno, EPERM | EACCES)
+}
+
+/// Whether an error says that an entry is not there.
+pub fn is_absent(error: &EntryError) -> bool {
+    stat::is_absent_number(error.errno)
+}
+
+/// Whether an error says that an entry is not there, or that its path leads through something else than directories.
+pub fn has_no_place(error: &EntryError) -> bool {
+    [Errno::NOENT, Errno::NOTDIR].map(Errno::raw_os_error).contains(&error.errno)
+}
+
+/// Whether an error says that there is no such directory.
+pub fn is_no_directory(error: &EntryError) -> bool {
+    has_no_place(error) || error.errno == Errno::LOOP.raw_os_error()
+}
+
+/// The error of a name that no entry can have.
+pub fn not_a_name(side: Side, path: PathBytes) -> EntryError {
+    entry_error(side, Operation::Stat, path, Errno::INVAL)
+}
+
+/// The error of a file that has changed while it was compared.
+pub fn changed(side: Side, path: PathBytes) -> EntryError {
+    let words = "the file changed while it was compared";
+    EntryError::plain(side, Operation::Check, ErrorClass::Changed, path, words)
 }
 
 /// The error of an entry that is not attempted because the job is stopping.
