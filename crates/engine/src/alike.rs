@@ -1,26 +1,19 @@
 //! What two entries of the same name have in common, as far as their metadata and attributes show it.
-use dmover_local::error::{at_destination, entry_error};
+use dmover_local::attributes::{Attributes, flags_differ};
+use dmover_local::pair::Pair;
 use dmover_model::{
-    Attribute, DifferenceKind, DifferenceSet, EntryError, EntryKind, EntryRecord, Metadata,
-    Operation, PathBytes, Side, Verb,
+    Attribute, DifferenceKind, DifferenceSet, EntryError, EntryKind, EntryRecord, Metadata, Verb,
 };
-use dmover_observe::{Activity, station};
 use dmover_plan::decide::Existing;
 use dmover_plan::equality::is_same_of_group;
 use dmover_plan::history::is_racy;
 use dmover_plan::verify::Differing;
-use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, BorrowedFd, path};
 
 use crate::context::Engine;
-use crate::finding::Pair;
 use crate::level::{Level, TargetDirectory};
-use crate::manifest_attributes::{Whose, flags_differ, plain_xattrs};
+use crate::manifest_attributes::{Whose, plain_xattrs};
 use crate::mover::Mover;
 use crate::planned::Planned;
-
-/// The paths of both sides of an entry for messages.
-type Shown<'a> = (&'a dyn Fn() -> PathBytes, &'a dyn Fn() -> PathBytes);
 
 impl Engine {
     /// Whether the source may have changed after the destination was last written.
@@ -28,20 +21,18 @@ impl Engine {
         self.history.is_touched(level.clocks(), (new, old), self.spec.verb == Verb::Sync)
     }
 
-    /// Differences in attributes that statx does not show.
+    /// Differences between the attributes of an entry and of its copy that statx does not show.
     pub(crate) fn attribute_differences(
         &self,
-        (level, kind, held): (&Level, EntryKind, Held),
-        (source, destination): (BorrowedFd<'_>, BorrowedFd<'_>),
-        (source_shown, shown): Shown<'_>,
+        level: &Level,
+        kind: EntryKind,
+        [expected, found]: &[Attributes; 2],
     ) -> Result<Differing, EntryError> {
-        let expected = self.attributes().read(source, held, source_shown)?;
-        let found = self.attributes().read(destination, held, shown).map_err(at_destination)?;
         let keeps = |attribute| self.spec.policy.preserve.has(attribute);
         let (mut kinds, mut unsettable) = (DifferenceSet::NONE, DifferenceSet::NONE);
         let mut note =
             |kind, counts| if counts { &mut kinds } else { &mut unsettable }.insert(kind);
-        let (wanted, there) = (plain_xattrs(&expected), plain_xattrs(&found));
+        let (wanted, there) = (plain_xattrs(expected), plain_xattrs(found));
         if keeps(Attribute::Xattr) && wanted != there {
             let is_there = |name: &[u8]| there.iter().any(|(other, _)| other == name);
             let mut settable = wanted;
@@ -49,7 +40,7 @@ impl Engine {
             note(DifferenceKind::Xattr, settable != there);
         }
         if keeps(Attribute::Acl)
-            && self.acls(&expected, Whose::Source) != self.acls(&found, Whose::Destination)
+            && self.acls(expected, Whose::Source) != self.acls(found, Whose::Destination)
         {
             note(DifferenceKind::Acl, true);
         }
@@ -57,7 +48,7 @@ impl Engine {
             let settable = self.settable_flags(expected.flags, found.flags);
             note(DifferenceKind::Flags, flags_differ(settable, found.flags));
         }
-        if keeps(Attribute::Project) && held == Held::Open && expected.project != found.project {
+        if keeps(Attribute::Project) && expected.project != found.project {
             let wanted =
                 self.local().expected_project(self.project_of(level, kind), expected.project)?;
             if wanted.is_some_and(|wanted| wanted != found.project) {
@@ -73,11 +64,10 @@ impl Engine {
         record: &EntryRecord,
         pair: &Pair,
     ) -> Result<Differing, EntryError> {
-        let sides = (pair.source.fd.as_fd(), pair.destination.fd.as_fd());
         let source_shown = || level.source_path(record.name.as_bytes());
         let shown = || level.target_path(record.destination_name().as_bytes());
-        let of = (level, EntryKind::File, Held::Open);
-        self.attribute_differences(of, sides, (&source_shown, &shown))
+        let attributes = self.local().attributes_of_pair(pair, [&source_shown, &shown])?;
+        self.attribute_differences(level, EntryKind::File, &attributes)
     }
 
     /// Differences in attributes that statx does not show, for entries without content.
@@ -86,19 +76,9 @@ impl Engine {
         level: &Level,
         record: &EntryRecord,
     ) -> Result<Differing, EntryError> {
-        station::at(Activity::SourceNames);
-        let last = record.destination_name().as_bytes();
-        let source_shown = || level.source_path(record.name.as_bytes());
-        let shown = || level.target_path(last);
-        let fail = |side, path, e| entry_error(side, Operation::Open, path, e);
         let Some(target) = &level.target else { return Ok(Differing::default()) };
-        let source = path::pin_at(&level.source.fd, record.name.as_bytes())
-            .map_err(|e| fail(Side::Source, source_shown(), e))?;
-        let destination =
-            path::pin_at(&target.fd, last).map_err(|e| fail(Side::Destination, shown(), e))?;
-        let sides = (source.as_fd(), destination.as_fd());
-        let of = (level, record.metadata.kind, Held::Pinned);
-        self.attribute_differences(of, sides, (&source_shown, &shown))
+        let pinned = self.local().pin_entry_pair(self.sides(level, target), record)?;
+        self.attribute_differences(level, record.metadata.kind, &pinned.attributes()?)
     }
 }
 

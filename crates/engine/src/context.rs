@@ -1,7 +1,6 @@
 //! The state that all movers of one job in one process share.
 use dmover_journal::{Failures, KnownPaths, OpenFiles};
 use dmover_local::attributes::AttributeRules;
-use dmover_local::content::ContentRules;
 use dmover_local::destination_lock::DestinationLock;
 use dmover_local::directory::{SourceDirectory, TargetDirectory};
 use dmover_local::end::{Local, LocalEnd, Rules};
@@ -293,11 +292,6 @@ impl Engine {
             fills: self.spec.verb.fills(),
         };
         Local { end: &self.end, rules, reports: self }
-    }
-
-    /// How content is copied, read and compared.
-    pub(crate) fn content(&self) -> ContentRules<'_> {
-        self.local().content()
     }
 
     /// How attributes are read and set.

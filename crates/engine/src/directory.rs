@@ -253,10 +253,9 @@ impl Mover<'_> {
             || !self.has_times(level, target, now)
             || (locks && engine.spec.policy.preserve.has(Attribute::Flags));
         let differs = seen || {
-            let of = (level, EntryKind::Directory, Held::Open);
-            let sides = (level.source.fd.as_fd(), target.fd.as_fd());
-            let (one, other) = (|| level.own_source_path(), || level.own_target_path());
-            !engine.attribute_differences(of, sides, (&one, &other))?.kinds.is_empty()
+            let attributes = engine.local().attributes_of_directories(&level.source, target)?;
+            let kind = EntryKind::Directory;
+            !engine.attribute_differences(level, kind, &attributes)?.kinds.is_empty()
         };
         if differs {
             engine.count(Counter::DirectoriesUpdated);

@@ -1,7 +1,7 @@
 //! Files whose times prove nothing, because they were open for writing: another run compares them.
+use dmover_local::source::OpenFile;
 use dmover_model::{FileRef, Identity, LinkGroup, Metadata, Name, Note, TreePath, Verb};
 use dmover_observe::lock;
-use dmover_sys::{OwnedFd, cache, file};
 
 use crate::context::Engine;
 use crate::level::Level;
@@ -10,27 +10,18 @@ use crate::mover_report::ReportItem;
 impl Engine {
     /// Records a file that is open for writing: later writes through a mapping need not change any time. A program that
     /// opens the file later does change its times first.
-    pub(crate) fn note_writers(
-        &self,
-        level: &Level,
-        name: &Name,
-        (metadata, file): (&Metadata, &OwnedFd),
-    ) {
-        if self.is_written_to(level, (metadata, file)) {
-            self.note_written(level, name, metadata);
+    pub(crate) fn note_writers(&self, level: &Level, name: &Name, file: OpenFile<'_>) {
+        if self.is_written_to(level, file) {
+            self.note_written(level, name, file.metadata);
         }
     }
 
     /// Whether a file is open for writing, where this is recorded.
-    pub(crate) fn is_written_to(
-        &self,
-        level: &Level,
-        (metadata, file): (&Metadata, &OwnedFd),
-    ) -> bool {
+    pub(crate) fn is_written_to(&self, level: &Level, file: OpenFile<'_>) -> bool {
         self.notes_writers()
             && level.source.facts.local
-            && !self.rests(level, (metadata, file))
-            && file::is_open_for_writing(file) == Some(true)
+            && !self.rests(level, file)
+            && file.is_open_for_writing()
     }
 
     /// Whether a copy may skip the check for open writers, which costs as much as four other calls. A pass always
@@ -39,9 +30,10 @@ impl Engine {
     /// A page that was written back cannot be changed without a new time, even through a mapping. A write(2) sets the
     /// time when it begins: one to a short file takes less than the three seconds that are subtracted from the start of
     /// a pass, one to any file less than an hour.
-    fn rests(&self, level: &Level, (metadata, file): (&Metadata, &OwnedFd)) -> bool {
+    fn rests(&self, level: &Level, file: OpenFile<'_>) -> bool {
         const AN_HOUR_S: i64 = 3600;
         const SHORT: u64 = 64 << 10;
+        let metadata = file.metadata;
         let above = &level.source.metadata.identity;
         // A file that is mounted by itself may lie on any file system.
         let is_known = level.source.facts.writes_back && metadata.identity.mount == above.mount;
@@ -56,7 +48,7 @@ impl Engine {
         } else {
             changed.seconds + AN_HOUR_S < self.history.pass_began.seconds
         };
-        is_old && cache::is_clean(file) == Some(true)
+        is_old && file.is_written_back()
     }
 
     pub(crate) fn note_written(&self, level: &Level, name: &Name, metadata: &Metadata) {

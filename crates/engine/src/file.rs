@@ -1,11 +1,9 @@
 //! Regular files: what an end needs to write one.
 use dmover_local::file::{FileOrder, OldVersion};
 use dmover_local::session::WriteError;
-use dmover_local::source::{Opened, Supply};
-use dmover_model::{EntryError, EntryKind, EntryRecord, Metadata};
+use dmover_local::source::{Content, Opened, Supply};
+use dmover_model::{EntryError, EntryKind, EntryRecord};
 use dmover_plan::decide::Decision;
-use dmover_sys::OwnedFd;
-use dmover_sys::xattr::Held;
 use dmover_tree::{Permit, TargetNames};
 
 use crate::context::Engine;
@@ -31,10 +29,8 @@ impl Engine {
         level: &Level,
         record: &EntryRecord,
         permit: &dyn Permit,
-    ) -> Result<(OwnedFd, Metadata), EntryError> {
-        let Opened { fd, found } = self.open_content(level, record, permit)?;
-        let metadata = self.local().settled(&level.source, record, (&fd, found), permit)?;
-        Ok((fd, metadata))
+    ) -> Result<Content, EntryError> {
+        self.local().content_of(&level.source, record, self.follows(level), permit)
     }
 
     pub(crate) fn open_content(
@@ -57,7 +53,7 @@ impl Engine {
     ) -> Result<Supply, EntryError> {
         let mut supply = self.local().supply(&level.source, record, opened, permit)?;
         self.settle_project(level, EntryKind::File, &mut supply.attributes, true)?;
-        self.note_writers(level, &record.name, (&supply.metadata, &supply.fd));
+        self.note_writers(level, &record.name, supply.open_file());
         Ok(supply)
     }
 }
@@ -75,11 +71,11 @@ impl<'a> Mover<'a> {
     {
         let old = match (&planned.existing, &planned.base, &level.base) {
             (Some(metadata), ..) if planned.decision != Decision::Create => {
-                Some(OldVersion { holder: &to.fd, metadata })
+                Some(OldVersion { holder: to, metadata })
             }
             // The new one shares with the snapshot before what has not changed.
             (None, Some(based), Some(base)) => {
-                Some(OldVersion { holder: &base.fd, metadata: &based.metadata })
+                Some(OldVersion { holder: base, metadata: &based.metadata })
             }
             _ => None,
         };
@@ -146,7 +142,7 @@ impl<'a> Mover<'a> {
         Ok(Moved {
             bytes: written.bytes,
             made: written.made,
-            extended: engine.extended_to_keep(&supply.attributes, Held::Open),
+            extended: engine.extended_to_keep(&supply.attributes),
             version: (!is_partial).then_some(supply.metadata),
             instead: None,
             later: written.waits,
@@ -163,11 +159,10 @@ impl<'a> Mover<'a> {
     ) -> Result<Moved, EntryError> {
         let engine = self.engine;
         let follows = engine.follows(level);
-        let (_pinned, attributes) =
-            engine.local().pinned_attributes(&level.source, record, follows)?;
+        let entry = engine.local().open_entry(&level.source, record, follows)?;
         let how = (decision, self.names_beside(level));
-        self.session.make_special((&level.source, target), record, &attributes, how)?;
-        let extended = engine.extended_to_keep(&attributes, Held::Pinned);
+        self.session.make_special((&level.source, target), record, &entry.attributes, how)?;
+        let extended = engine.extended_to_keep(&entry.attributes);
         Ok(Moved { extended, ..Moved::default() })
     }
 }

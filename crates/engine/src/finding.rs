@@ -1,8 +1,7 @@
 //! The result of comparing an entry.
-use dmover_local::source::Content;
 use dmover_model::{
-    Action, ByteRange, Difference, DifferenceDetail, DifferenceKind, DifferenceSet, EntryError,
-    EntryKind, ErrorClass, Event, Item, Metadata, Operation, PathBytes, Side, Version,
+    Action, ByteRange, Difference, DifferenceDetail, DifferenceKind, DifferenceSet, EntryKind,
+    Event, Item, Metadata, PathBytes, Version,
 };
 use dmover_observe::Counter;
 use dmover_plan::verify::{Differing, Sight, describe};
@@ -70,26 +69,6 @@ pub(crate) struct Unrepaired {
     pub path: PathBytes,
     pub kind: EntryKind,
     pub finding: Finding,
-}
-
-/// Both sides of a file, open.
-pub(crate) struct Pair {
-    pub source: Content,
-    pub destination: Content,
-}
-
-impl Pair {
-    /// The range that both sides have.
-    pub fn common(&self) -> ByteRange {
-        let end = self.source.metadata.size.min(self.destination.metadata.size);
-        ByteRange { start: 0, end }
-    }
-}
-
-/// The error for a file that has changed a moment ago.
-pub(crate) fn changed(side: Side, path: PathBytes) -> EntryError {
-    let words = "the file changed while it was compared";
-    EntryError::plain(side, Operation::Check, ErrorClass::Changed, path, words)
 }
 
 impl Engine {

@@ -1,20 +1,18 @@
 //! Large files: one open, chunks on all free movers, one seal.
-use dmover_local::content::{Holes, Transfer};
 use dmover_local::digest_tap::{Made, Tap};
-use dmover_local::error::{cancelled, entry_error};
+use dmover_local::error::{cancelled, is_absent};
 use dmover_local::file::Unfinished;
+use dmover_local::large_file::{Begun, LargePart, PartOrder, Removal, Start};
 use dmover_local::session::WriteError;
-use dmover_local::source::Supply;
+use dmover_local::source::{Content, Supply};
 use dmover_model::{
     Budget, ByteRange, ChunkTask, DoneParts, EntryError, EntryKind, ErrorClass, FileRef,
-    HashedPieces, LargeFile, LargeNews, Metadata, NewNode, NewTask, Operation, Outcome, Parent,
-    SealTask, Side, TaskKind, Timestamp,
+    HashedPieces, LargeFile, LargeNews, NewNode, NewTask, Operation, Outcome, Parent, SealTask,
+    Side, TaskKind, Timestamp,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 use dmover_plan::{chunk, retry};
-use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, OwnedFd, directory, file, stat};
 use std::time::{Duration, Instant};
 
 use crate::context::Engine;
@@ -25,7 +23,6 @@ use crate::planned::{Moved, Planned};
 use crate::queue::Class;
 use crate::sum::in_order;
 use crate::written_parts::{PART_TIME, Part};
-use partial::Continued;
 
 mod partial;
 
@@ -110,29 +107,17 @@ impl Mover<'_> {
         let begun = match self.continue_partial(level, target, file, &supply)? {
             Some(continued) => continued,
             None => {
-                let temporary = self.session.temporary_in(&level.source, target);
-                let mut unfinished =
-                    self.session.create_file(target, temporary.as_bytes(), last, &supply)?;
-                let tap = self.session.local.rules.tap(supply.metadata.size);
                 let order = self.order(level, target, &planned);
-                unfinished.replaces =
-                    engine.local().takes_after(target, last, planned.existing.as_ref());
-                if self.session.share_whole(order, &supply, &unfinished, tap.as_ref())? {
-                    return self.end_shared(level, &planned, &supply, unfinished, tap);
-                }
-                let patched = self.session.fill_up(order, &supply.metadata, &unfinished)?;
-                Continued {
-                    temporary,
-                    unfinished,
-                    done: DoneParts::default(),
-                    patched,
-                    is_new: true,
+                match self.session.begin_large(order, &supply)? {
+                    Start::Parts(begun) => begun,
+                    Start::Shared(unfinished, tap) => {
+                        return self.end_shared(level, &planned, &supply, (unfinished, tap));
+                    }
                 }
             }
         };
         let size = supply.metadata.size;
-        let Continued { temporary, unfinished, done, patched, is_new } = begun;
-        let shown = || level.target_path(last);
+        let Begun { temporary, unfinished, done, patched, is_new } = begun;
         let large = LargeFile {
             file: file.clone(),
             temporary,
@@ -156,13 +141,10 @@ impl Mover<'_> {
         };
         let chunk_bytes = chunk_bytes.map(|bytes| bytes.saturating_mul(times));
         // Whoever hears of this file sees to its temporary, and nobody else does.
-        let name = large.temporary.clone();
-        if is_new && let Ok(directory) = target.fd.try_clone() {
-            self.lease.unless_said(move || _ = directory::unlink(&directory, name.as_bytes()));
+        if is_new && let Some(removal) = Removal::of(target, &large.temporary) {
+            self.lease.unless_said(move || removal.carry_out());
         }
-        unfinished
-            .keep()
-            .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
+        unfinished.leave(last)?;
         if !done.ranges.is_empty() {
             engine.written_parts.note_recorded(&large.temporary);
         }
@@ -196,18 +178,13 @@ impl Mover<'_> {
         level: &Level,
         planned: &Planned,
         supply: &Supply,
-        unfinished: Unfinished<'_>,
-        tap: Option<Tap>,
+        (unfinished, tap): (Unfinished<'_>, Option<Box<Tap>>),
     ) -> Result<(), WriteError> {
-        let started = Instant::now();
-        let (record, size) = (&planned.record, supply.metadata.size);
-        let name = record.name.as_bytes();
-        self.session.local.check_version(&level.source, name, &supply.fd, &supply.metadata)?;
+        let (started, size) = (Instant::now(), supply.metadata.size);
         let order = self.order(level, unfinished.target, planned);
-        self.session.end_file(order, supply, unfinished)?;
-        let made = tap.map(|tap| tap.into_made(None)).into_iter().collect();
+        let made = self.session.end_shared(order, supply, unfinished, tap)?;
         let version = Some(supply.metadata.clone());
-        let extended = self.engine.extended_to_keep(&supply.attributes, Held::Open);
+        let extended = self.engine.extended_to_keep(&supply.attributes);
         let moved = Moved { bytes: size, made, version, extended, ..Moved::default() };
         self.account(level, planned, moved, started);
         Ok(())
@@ -244,7 +221,7 @@ impl Mover<'_> {
     /// file is started again.
     fn for_another_round(&self, error: EntryError) -> EntryError {
         let lost = error.side == Side::Destination
-            && (error.class == ErrorClass::Escaped || stat::is_absent_number(error.errno));
+            && (error.class == ErrorClass::Escaped || is_absent(&error));
         let class = if self.lease.task.resumed && lost { ErrorClass::Fenced } else { error.class };
         EntryError { class, ..error }
     }
@@ -257,31 +234,20 @@ impl Mover<'_> {
         self.note_entry(&level, large.file.name.as_bytes(), begun);
         let target = self.target_of(&level, &large)?;
         self.session.writes_to(target);
-        let (fd, metadata) = self.source_version(&level, &large)?;
-        let unfinished = self.open_temporary(&level, target, &large)?;
-        let tap = large.shape.map(|shape| Tap::new(shape, task.range.start));
-        let source_path = || level.source_path(large.file.name.as_bytes());
-        let target_path = || level.target_path(large.file.destination_name.as_bytes());
-        let transfer = Transfer {
-            source: fd.as_fd(),
-            destination: unfinished.fd(),
-            size: metadata.size,
-            flushed: true,
-            source_mount: metadata.identity.mount,
-            source_facts: &level.source.facts,
-            facts: &target.facts,
-            source_path: &source_path,
-            target_path: &target_path,
-            permit: self.permit(),
-            tap: tap.as_ref().map(|tap| &tap.pieces),
+        let source = self.source_version(&level, &large)?;
+        let unfinished = self.open_temporary(target, &large)?;
+        let order = PartOrder {
+            from: &level.source,
+            name: large.file.name.as_bytes(),
+            to: target,
+            last: large.file.destination_name.as_bytes(),
+            patched: large.patched,
         };
-        let holes = engine.content().holes(&metadata);
-        let copied = self.copy_in_steps(task, transfer, holes);
-        let checked = copied.and_then(|()| {
-            let name = large.file.name.as_bytes();
-            engine.local().check_version(&level.source, name, &fd, &metadata)
-        });
-        let digests = tap.map(|tap| tap.into_made(None).pieces);
+        let digested = (large.shape, task.range.start);
+        let mut open = LargePart::new(order, source, unfinished, digested);
+        let copied = self.copy_in_steps(task, &open);
+        let checked = copied.and_then(|()| open.check_source(engine.local()));
+        let digests = open.take_digests();
         let pieces = digests.map(|digests| HashedPieces { start: task.range.start, digests });
         let (temporary, is_last) = (&large.temporary, task.range != whole);
         let part = Part { temporary, range: task.range, pieces: pieces.clone(), begun, is_last };
@@ -289,7 +255,7 @@ impl Mover<'_> {
         let flushed = match due {
             // The part is recorded as done, and another run may seal the file.
             Some(_) if engine.end.flusher.is_none() || engine.local().flushes_unheard(target) => {
-                file::sync_data(unfinished.fd())
+                open.flush()
             }
             _ => Ok(()),
         };
@@ -300,15 +266,14 @@ impl Mover<'_> {
             // The error may be about earlier parts as well, and is reported only once.
             engine.written_parts.fail(temporary);
         }
-        let changed = due.is_some().then(|| stat::stat_fd(unfinished.fd()).ok()).flatten();
-        let changed = changed.map(|found| engine.end.mounts.metadata(&found).ctime);
-        let closed = unfinished.keep();
+        let changed = due.is_some().then(|| open.changed(engine.local())).flatten();
+        let closed = open.close();
         if closed.is_err() {
             engine.written_parts.fail(temporary);
         }
         checked?;
-        flushed.map_err(|e| entry_error(Side::Destination, Operation::Sync, target_path(), e))?;
-        closed.map_err(|e| entry_error(Side::Destination, Operation::Close, target_path(), e))?;
+        flushed?;
+        closed?;
         // Another mover may have met the failure of a flush that was about these parts as well.
         let due = due.filter(|_| !engine.written_parts.has_failed(temporary));
         if due.is_some() {
@@ -335,8 +300,7 @@ impl Mover<'_> {
     fn copy_in_steps(
         &mut self,
         task: &mut ChunkTask,
-        transfer: Transfer<'_>,
-        holes: Holes,
+        open: &LargePart<'_>,
     ) -> Result<(), EntryError> {
         let engine = self.engine;
         let piece = task.large.shape.map_or(1, |shape| shape.piece());
@@ -346,12 +310,7 @@ impl Mover<'_> {
             let step = self.session.tools.step.bytes(piece);
             let begun = Instant::now();
             let end = task.range.end.min(start.saturating_add(step));
-            let part = ByteRange { start, end };
-            if task.large.patched {
-                engine.content().patch_range(transfer, part, true, self.session.tools)?;
-            } else {
-                engine.content().copy_range(transfer, part, start, holes, self.session.tools)?;
-            }
+            self.session.copy_part(open, ByteRange { start, end })?;
             self.session.tools.step =
                 self.session.tools.step.after(begun.elapsed().as_millis() as u64);
             start = end;
@@ -396,15 +355,11 @@ impl Mover<'_> {
     }
 
     /// Opens the source and checks that it still has the version with which the file was started.
-    fn source_version(
-        &self,
-        level: &Level,
-        large: &LargeFile,
-    ) -> Result<(OwnedFd, Metadata), EntryError> {
+    fn source_version(&self, level: &Level, large: &LargeFile) -> Result<Content, EntryError> {
         let record = self.look(level, &large.file.name)?;
-        let (fd, metadata) = self.engine.open_source_file(level, &record, self.permit())?;
-        if metadata.version() == large.version {
-            return Ok((fd, metadata));
+        let content = self.engine.open_source_file(level, &record, self.permit())?;
+        if content.metadata.version() == large.version {
+            return Ok(content);
         }
         let path = level.source_path(large.file.name.as_bytes());
         let words = "the file changed while it was copied";
@@ -414,24 +369,14 @@ impl Mover<'_> {
 
     fn open_temporary<'t>(
         &self,
-        level: &Level,
         target: &'t TargetDirectory,
         large: &LargeFile,
     ) -> Result<Unfinished<'t>, EntryError> {
-        let shown = || level.target_path(large.file.destination_name.as_bytes());
-        let fail = |e| entry_error(Side::Destination, Operation::Open, shown(), e);
-        let name = large.temporary.as_bytes();
-        let open = || file::open_for_writing(&target.fd, name).map_err(fail);
+        let (name, last) = (&large.temporary, large.file.destination_name.as_bytes());
+        let open = || target.open_temporary(name, last);
         // The temporary file of an earlier run may be gone for good.
-        let fd = if self.lease.task.resumed { open()? } else { self.engine.until_seen(open)? };
-        let mut unfinished = Unfinished::new(&self.engine.end, target, fd, name).map_err(fail)?;
-        unfinished.disarm();
-        if unfinished.metadata.identity == large.temporary_identity {
-            return Ok(unfinished);
-        }
-        let words = "another file has replaced the temporary";
-        let class = ErrorClass::Escaped;
-        Err(EntryError::plain(Side::Destination, Operation::Open, class, shown(), words))
+        let file = if self.lease.task.resumed { open()? } else { self.engine.until_seen(open)? };
+        self.engine.end.temporary(target, file, (name, large.temporary_identity), last)
     }
 
     /// Ends a large file after all its chunks.
@@ -476,29 +421,26 @@ impl Mover<'_> {
     fn seal(&mut self, large: &LargeFile, pieces: &[HashedPieces]) -> Result<(), WriteError> {
         let level = self.engine.open_level(&large.file.directory)?;
         let target = self.target_of(&level, large)?;
-        let (fd, metadata) = self.source_version(&level, large)?;
+        let content = self.source_version(&level, large)?;
         let source_path = || level.source_path(large.file.name.as_bytes());
-        let mut attributes = self.engine.attributes().read(fd.as_fd(), Held::Open, &source_path)?;
-        self.engine.settle_project(&level, EntryKind::File, &mut attributes, true)?;
-        let supply = Supply { fd, metadata, attributes };
+        let mut supply = self.engine.local().supply_of(content, &source_path)?;
+        self.engine.settle_project(&level, EntryKind::File, &mut supply.attributes, true)?;
         let mut made = Vec::new();
         if let Some(shape) = large.shape {
             made.push(Made { shape, at: None, pieces: in_order(pieces, &shape)? });
         }
-        let mut unfinished = self.open_temporary(&level, target, large)?;
+        let unfinished = self.open_temporary(target, large)?;
         let record = self.look(&level, &large.file.name)?;
         let last = large.file.destination_name.as_bytes();
-        let existing = stat::stat_at(&target.fd, last, false).ok();
-        let existing = existing.map(|found| self.engine.end.mounts.metadata(&found));
-        unfinished.replaces = self.session.local.takes_after(target, last, existing.as_ref());
+        let existing = self.engine.end.seen(target, last);
         // What was absent at the start has to be absent still.
         let decision = if large.replaces { Decision::Replace } else { Decision::Create };
         let planned = Planned { record, decision, existing, base: None };
-        self.session.end_file(self.order(&level, target, &planned), &supply, unfinished)?;
+        self.session.seal(self.order(&level, target, &planned), &supply, unfinished)?;
         let elapsed = Duration::from_millis(large.opened_ms);
         let opened = self.engine.started + elapsed;
         let bytes = supply.metadata.size;
-        let extended = self.engine.extended_to_keep(&supply.attributes, Held::Open);
+        let extended = self.engine.extended_to_keep(&supply.attributes);
         let version = Some(supply.metadata);
         let moved = Moved { bytes, made, version, extended, ..Moved::default() };
         self.account(&level, &planned, moved, opened);

@@ -61,7 +61,8 @@ impl Level {
 
     /// The same level with another destination directory.
     pub fn over(&self, other: &TargetDirectory) -> Result<Self, Errno> {
-        self.with_target(Some(other.again()?))
+        let place = Place::new(self.root.destination_names(), self.path.clone());
+        self.with_target(Some(TargetDirectory { place, ..other.again()? }))
     }
 
     fn with_target(&self, target: Option<TargetDirectory>) -> Result<Self, Errno> {

@@ -7,10 +7,7 @@ use dmover_model::{
     Side,
 };
 use dmover_observe::{Counter, lock};
-use dmover_sys::AsFd;
-use dmover_sys::xattr::Held;
 use serde_bytes::ByteBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::context::Engine;
@@ -59,11 +56,10 @@ impl Engine {
         let Some(recorder) = &self.recorder else { return };
         let metadata = &level.source.metadata;
         let path = level.root.manifest_path(&level.path, b"");
-        let shown = || level.own_source_path();
         // An unreadable one is reported when the directory is finished.
         let extended = if self.keeps_what_is_there() {
-            let attributes = self.attributes().read(level.source.fd.as_fd(), Held::Open, &shown);
-            attributes.map(|all| self.extended_to_keep(&all, Held::Open)).unwrap_or_default()
+            let attributes = self.local().attributes_of(&level.source);
+            attributes.map(|all| self.extended_to_keep(&all)).unwrap_or_default()
         } else {
             Extended::default()
         };
@@ -143,18 +139,17 @@ impl Mover<'_> {
         let Some(shape) = self.session.local.rules.digest_shape(record.metadata.size) else {
             return Ok(Moved::default());
         };
-        let (fd, metadata) = engine.open_source_file(level, record, self.permit())?;
-        if metadata.version() != record.metadata.version() {
+        let content = engine.open_source_file(level, record, self.permit())?;
+        if content.metadata.version() != record.metadata.version() {
             let (side, class) = (Side::Source, ErrorClass::Changed);
             let words = "the file changed after it was compared";
             let path = level.source_path(record.name.as_bytes());
             return Err(EntryError::plain(side, Operation::Check, class, path, words));
         }
         let shown = || level.source_path(record.name.as_bytes());
-        let attributes = engine.attributes().read(fd.as_fd(), Held::Open, &shown)?;
-        let extended = engine.extended_to_keep(&attributes, Held::Open);
-        let facts = Arc::clone(&level.source.facts);
-        let pieces = self.hash_file((fd, metadata, facts), shape, &shown)?;
+        let attributes = engine.local().attributes_of_content(&content, &shown)?;
+        let extended = engine.extended_to_keep(&attributes);
+        let pieces = self.session.digest_of_file(&content, shape, &shown)?;
         Ok(Moved { made: vec![Made { shape, at: None, pieces }], extended, ..Moved::default() })
     }
 

@@ -1,14 +1,11 @@
 //! Attributes of an entry that statx does not show, as manifests record them.
 use dmover_digest::Hasher;
-use dmover_local::attributes::{Attributes, is_acl, is_never_copied};
+use dmover_local::attributes::{Attributes, flags_differ, is_acl, is_never_copied};
 use dmover_model::{
     Attribute, DifferenceKind, DifferenceSet, EntryError, EntryRecord, Extended, HashType,
-    NamedDigest, PathBytes,
+    NamedDigest,
 };
 use dmover_plan::verify::Differing;
-use dmover_sys::flags::{self, Flags, Project};
-use dmover_sys::xattr::Held;
-use dmover_sys::{BorrowedFd, OwnedFd};
 use serde_bytes::ByteBuf;
 
 use crate::context::Engine;
@@ -51,14 +48,14 @@ impl Engine {
     }
 
     /// The attributes for a manifest.
-    pub(crate) fn extended(&self, attributes: &Attributes, held: Held, whose: Whose) -> Extended {
+    pub(crate) fn extended(&self, attributes: &Attributes, whose: Whose) -> Extended {
         let keeps = |attribute| self.spec.policy.preserve.has(attribute);
         let named = |(name, value): &Named| NamedDigest {
             name: ByteBuf::from(name.clone()),
             digest: Hasher::digest(HashType::Blake3, value),
         };
         // What is not open has no flags to read.
-        let open = held == Held::Open;
+        let open = !attributes.is_pinned;
         let Attributes { flags, project, .. } = attributes;
         Extended {
             xattrs: keeps(Attribute::Xattr)
@@ -71,15 +68,15 @@ impl Engine {
     }
 
     /// The attributes of a copied entry, if a manifest is written.
-    pub(crate) fn extended_to_keep(&self, attributes: &Attributes, held: Held) -> Extended {
+    pub(crate) fn extended_to_keep(&self, attributes: &Attributes) -> Extended {
         if !self.keeps_what_is_there() {
             return Extended::default();
         }
-        let extended = self.extended(attributes, held, Whose::Source);
+        let extended = self.extended(attributes, Whose::Source);
         Extended {
             flags: extended.flags.filter(|_| attributes.knows_flags),
             // Without a project of its own an entry takes that of its new directory.
-            project: extended.project.filter(|_| attributes.project != Project::default()),
+            project: extended.project.filter(|_| attributes.has_project()),
             ..extended
         }
     }
@@ -88,14 +85,10 @@ impl Engine {
     pub(crate) fn extended_differences(
         &self,
         recorded: &Extended,
-        (fd, held): (BorrowedFd<'_>, Held),
+        present: &Attributes,
         whose: Whose,
-        shown: &dyn Fn() -> PathBytes,
-    ) -> Result<Differing, EntryError> {
-        if *recorded == Extended::default() {
-            return Ok(Differing::default());
-        }
-        let found = self.extended(&self.attributes().read(fd, held, shown)?, held, whose);
+    ) -> Differing {
+        let found = self.extended(present, whose);
         // Who wrote the manifest may have seen less than who reads it, or more.
         let is_trusted = |named: &&NamedDigest| named.name.starts_with(PRIVILEGED);
         let listed = recorded.xattrs.iter().flatten().any(|named| is_trusted(&named));
@@ -122,9 +115,8 @@ impl Engine {
         note(DifferenceKind::Project, differ(recorded.project.as_ref(), found.project.as_ref()));
         let flags = recorded.flags.zip(found.flags);
         let settable_flags = flags.map(|(one, other)| (self.settable_flags(one, other), other));
-        let unlike = |flags: Option<(Flags, Flags)>| {
-            flags.is_some_and(|(one, other)| flags_differ(one, other))
-        };
+        let unlike =
+            |flags: Option<(u32, u32)>| flags.is_some_and(|(one, other)| flags_differ(one, other));
         note(DifferenceKind::Flags, unlike(settable_flags));
         if !kinds.has(DifferenceKind::Xattr) && differ(wanted.as_ref(), there.as_ref()) {
             unsettable.insert(DifferenceKind::Xattr);
@@ -132,16 +124,7 @@ impl Engine {
         if !kinds.has(DifferenceKind::Flags) && unlike(flags) {
             unsettable.insert(DifferenceKind::Flags);
         }
-        Ok(Differing { kinds, unsettable })
-    }
-
-    /// Opens an entry for its attributes if it is still the one that was found.
-    pub(crate) fn open_for_attributes(
-        &self,
-        level: &Level,
-        record: &EntryRecord,
-    ) -> Result<(OwnedFd, Held), EntryError> {
-        self.local().open_for_attributes(&level.source, record, self.follows(level))
+        Differing { kinds, unsettable }
     }
 
     /// The attributes for a manifest of an entry without content that is skipped as equal.
@@ -154,16 +137,9 @@ impl Engine {
             return Ok(Extended::default());
         }
         let follows = self.follows(level);
-        let (_pinned, attributes) =
-            self.local().pinned_attributes(&level.source, record, follows)?;
-        Ok(self.extended_to_keep(&attributes, Held::Pinned))
+        let entry = self.local().open_entry(&level.source, record, follows)?;
+        Ok(self.extended_to_keep(&entry.attributes))
     }
-}
-
-/// Whether flags differ from those of a copy: some flags that a new entry inherits from its directory stay.
-pub(crate) fn flags_differ(expected: Flags, found: Flags) -> bool {
-    let missing = expected & !found;
-    missing != 0 || found & !expected & !flags::EARLY != 0
 }
 
 /// Whether both values are known and differ.

@@ -1,5 +1,6 @@
 //! A mover: it leases tasks, runs them, and reports outcomes.
 use dmover_local::error::{denied, entry_error};
+use dmover_local::pair::Pair;
 use dmover_local::session::Session;
 use dmover_model::{
     Carried, DirectoryRef, EntryError, EntryKind, ErrorClass, Identity, LinkName, Metadata,
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::context::Engine;
 use crate::control::StopReason;
-use crate::finding::{Pair, Unrepaired};
+use crate::finding::Unrepaired;
 use crate::level::Level;
 use crate::mover_report::{MoverReport, ReportItem};
 use crate::queue::{Lease, Queue};

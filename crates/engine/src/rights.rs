@@ -3,14 +3,18 @@ use dmover_local::rights::Sides;
 use dmover_model::{EntryRecord, Metadata};
 use dmover_plan::decide::Decision;
 
+use crate::context::Engine;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 
-impl Mover<'_> {
-    fn sides<'l>(&self, level: &'l Level, to: &'l TargetDirectory) -> Sides<'l> {
-        Sides { from: &level.source, to, follows: self.engine.follows(level) }
+impl Engine {
+    /// The directory of the source, and this one at the destination or in the previous snapshot.
+    pub(crate) fn sides<'l>(&self, level: &'l Level, to: &'l TargetDirectory) -> Sides<'l> {
+        Sides { from: &level.source, to, follows: self.follows(level) }
     }
+}
 
+impl Mover<'_> {
     /// Whether a decision that keeps the inode would give it rights that its present owner does not have.
     pub fn would_grant(
         &self,
@@ -25,7 +29,7 @@ impl Mover<'_> {
     /// Whether attributes of the source would give rights to a file of another user.
     pub(crate) fn grants(&self, level: &Level, record: &EntryRecord, old: &Metadata) -> bool {
         let target = level.target.as_ref();
-        target.is_some_and(|to| self.session.grants(self.sides(level, to), record, old))
+        target.is_some_and(|to| self.session.grants(self.engine.sides(level, to), record, old))
     }
 
     /// Whether attributes of the source would give rights to a file of ours, or to others the right to read it.
@@ -36,7 +40,8 @@ impl Mover<'_> {
         old: &Metadata,
     ) -> bool {
         let target = level.target.as_ref().filter(|_| level.root.range.is_none());
-        target.is_some_and(|to| self.session.would_empower(self.sides(level, to), record, old))
+        target
+            .is_some_and(|to| self.session.would_empower(self.engine.sides(level, to), record, old))
     }
 
     /// What to do with a file of an earlier snapshot that looks equal, before a clone of it gets the attributes of the
@@ -47,6 +52,6 @@ impl Mover<'_> {
         base: &TargetDirectory,
         of: (&EntryRecord, &Metadata),
     ) -> Decision {
-        self.session.before_a_clone(self.sides(level, base), of)
+        self.session.before_a_clone(self.engine.sides(level, base), of)
     }
 }

@@ -1,11 +1,10 @@
 //! Attributes that this process cannot set without privilege: its copies never have them, so they are counted and are
 //! no difference.
-use dmover_local::attributes::is_of_users;
+use dmover_local::attributes::{is_of_users, without_missing_locks};
 use dmover_local::privilege::Privilege;
 use dmover_model::{Attribute, DifferenceKind, DifferenceSet, Metadata, Note, PathBytes, Verb};
 use dmover_observe::Counter;
 use dmover_plan::settable::Unprivileged;
-use dmover_sys::flags::{self, Flags};
 
 use crate::context::Engine;
 
@@ -64,9 +63,9 @@ impl Engine {
     }
 
     /// The flags of an entry, without the locks of chattr(1) if only privilege sets them and a copy does not have them.
-    pub(crate) fn settable_flags(&self, expected: Flags, found: Flags) -> Flags {
+    pub(crate) fn settable_flags(&self, expected: u32, found: u32) -> u32 {
         match self.lenient(Attribute::Flags) {
-            Some(_) => expected & !(flags::LOCKS & !found),
+            Some(_) => without_missing_locks(expected, found),
             None => expected,
         }
     }

@@ -5,19 +5,17 @@
 //! closely.
 use dmover_journal::{OWN_SNAPSHOTS as OWN, SnapshotRecord, UNFINISHED, file_of, ticked};
 use dmover_local::base::BaseTop;
-use dmover_local::error::entry_error;
+use dmover_local::error::{changed, entry_error};
 use dmover_local::rights::Sides;
 use dmover_local::session::WriteError;
 use dmover_model::{
-    ByteRange, EntryError, EntryKind, Fatal, Identity, Operation, Share, Side, SnapshotPolicy,
+    ByteRange, EntryError, EntryKind, Fatal, Identity, Operation, PathBytes, Share, Side,
+    SnapshotPolicy,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
-use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, path};
 use std::sync::Mutex;
 
-use crate::finding::changed;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::planned::{Based, Moved, Planned};
@@ -104,7 +102,7 @@ impl Mover<'_> {
         if based.decision == Decision::Compare {
             let pair = engine.open_pair(&over, record, &based.metadata, self.permit())?;
             let source = &pair.source;
-            engine.note_writers(level, &record.name, (&source.metadata, &source.fd));
+            engine.note_writers(level, &record.name, source.open_file());
             let all = ByteRange { start: 0, end: pair.source.metadata.size };
             let differs = self.compare_range(&over, record, &pair, all)?;
             engine.count(Counter::FilesCompared);
@@ -115,14 +113,15 @@ impl Mover<'_> {
         if share == Share::Reflink {
             return Ok(true); // it gets attributes of its own
         }
-        let (source, _) = engine.open_source_file(level, record, self.permit())?;
+        let source = engine.open_source_file(level, record, self.permit())?;
         let name = record.destination_name().as_bytes();
-        let Ok(other) = path::open_file_at(&base.fd, name, false) else { return Ok(false) };
         let shown = || level.source_path(record.name.as_bytes());
         let other_shown = || level.target_path(name);
-        let of = (level, EntryKind::File, Held::Open);
-        let sides = (source.as_fd(), other.as_fd());
-        let differs = engine.attribute_differences(of, sides, (&shown, &other_shown))?;
+        let paths: [&dyn Fn() -> PathBytes; 2] = [&shown, &other_shown];
+        let Some(attributes) = engine.local().attributes_beside(&source, base, name, paths)? else {
+            return Ok(false);
+        };
+        let differs = engine.attribute_differences(level, EntryKind::File, &attributes)?;
         Ok(differs.kinds.is_empty())
     }
 

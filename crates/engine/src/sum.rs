@@ -1,23 +1,19 @@
 //! Hashing of files from trees and lists, whole or in parts.
-use dmover_digest::{Fold, Pieces, Stream};
-use dmover_local::capability::Facts;
-use dmover_local::content::Reading;
-use dmover_local::content::Run;
-use dmover_local::error::entry_error;
-use dmover_local::source::{Content, Opened, open_to_read, past_the_tick};
+use dmover_digest::Fold;
+use dmover_local::digest::{Part, differing};
+use dmover_local::error::has_no_place;
+use dmover_local::source::{Content, Opened};
+use dmover_local::subject;
 use dmover_model::{
     ByteRange, ConcludeTask, Digest, DigestPolicy, EntryError, EntryKind, EntryRecord, ErrorClass,
     Event, Expected, FileDigest, FileRef, Guess, HashTask, HashType, HashedFile, HashedPieces,
-    Metadata, NewNode, NewTask, Operation, Parent, PathBytes, Shape, Side, Subject, SumItem,
-    TaskKind, Verdict,
+    NewNode, NewTask, Operation, Parent, PathBytes, Shape, Side, Subject, SumItem, TaskKind,
+    Verdict,
 };
 use dmover_observe::{Activity, Counter, station};
-use dmover_plan::engine::{self, Method, Situation};
 use dmover_plan::{chunk, retry};
-use dmover_sys::{Errno, OwnedFd, cache, file, path, stat};
 use dmover_tree::Permit;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::context::Engine;
@@ -28,14 +24,8 @@ use crate::queue::Class;
 
 mod guess;
 
-/// The block size; a block should still be in a processor's second-level cache after it was read.
-const BLOCK: usize = 256 << 10;
-
 /// Other files do not wait for one of this size.
 const ALONE: u64 = 8 << 20;
-
-/// The pause before an empty pipe is read again.
-const AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// What to compute from some content.
 #[derive(Clone, Copy, Default)]
@@ -54,32 +44,9 @@ impl<'a> From<&'a SumItem> for Wanted<'a> {
     }
 }
 
-/// The range of a digest, and how it is computed.
-#[derive(Clone, Copy)]
-pub(crate) struct Part {
-    pub shape: Shape,
-    /// First byte of the content.
-    pub start: u64,
-}
-
 type Shown<'a> = &'a dyn Fn() -> PathBytes;
 
 impl Engine {
-    /// How to read content that is hashed or compared. `direct`: past the page cache.
-    pub(crate) fn reading<'a>(
-        &self,
-        content: &'a Content,
-        direct: bool,
-        path: &'a dyn Fn() -> PathBytes,
-        permit: &'a dyn Permit,
-    ) -> Reading<'a> {
-        let mount = content.metadata.identity.mount;
-        // A file that is mounted by itself may lie on another file system than its directory.
-        let is_local = || self.end.capabilities.facts(mount, &content.fd).local;
-        let skips_holes = self.content().skips_holes(&content.metadata, is_local);
-        Reading { source: content.held(), direct, skips_holes, path, permit }
-    }
-
     /// The digest policy for a file of a list or tree.
     fn digest_policy(&self, wanted: Wanted<'_>) -> DigestPolicy {
         let expected = wanted.expected.map(Expected::policy);
@@ -94,57 +61,6 @@ impl Engine {
         let (start, end) = (range.start.min(size), range.end.min(size));
         let shape = self.digest_policy(wanted).shape(end.saturating_sub(start));
         Part { shape, start }
-    }
-
-    /// How to read content: whether past the page cache. If only storage counts, nothing stays in the page cache.
-    pub(crate) fn way_to_read(
-        &self,
-        content: &Content,
-        range: ByteRange,
-        shown: Shown<'_>,
-    ) -> Result<bool, EntryError> {
-        if !content.stored {
-            return Ok(self.reads_direct(content, range));
-        }
-        self.write_back_and_forget(content, range, shown)?;
-        let refused = content.facts.is(&content.facts.no_direct);
-        Ok(!refused && stat::direct_io_alignment(&content.fd).is_some())
-    }
-
-    /// Drops a range from the page cache, so that the next reader gets the data from storage.
-    pub(crate) fn write_back_and_forget(
-        &self,
-        content: &Content,
-        range: ByteRange,
-        shown: Shown<'_>,
-    ) -> Result<(), EntryError> {
-        let (fd, length) = (&content.fd, range.len());
-        // The kernel keeps what is not written out yet. An error here is one of writing.
-        cache::start_writing(fd, range.start, length)
-            .and_then(|()| cache::wait_for_writing(fd, range.start, length))
-            .map_err(|e| entry_error(Side::Destination, Operation::Sync, shown(), e))?;
-        cache::forget(fd, range.start, length);
-        Ok(())
-    }
-
-    fn reads_direct(&self, content: &Content, range: ByteRange) -> bool {
-        let size = content.metadata.size;
-        let large = size >= engine::LARGE_BYTES;
-        let cached = large.then(|| cache::cached_bytes(&content.fd, range.start, range.len()));
-        let situation = Situation {
-            size,
-            kernel: false,
-            direct_read: large
-                && !content.facts.is(&content.facts.no_direct)
-                && stat::direct_io_alignment(&content.fd).is_some(),
-            direct_write: false,
-            flushed: false,
-            cached: cached.flatten().map(|bytes| bytes as f64 / range.len().max(1) as f64),
-        };
-        match engine::choose(&self.spec.policy, &situation) {
-            Method::Blocks(sides) | Method::Ring(sides) => sides.read,
-            Method::Kernel => false,
-        }
     }
 
     /// Whether a file of a tree becomes a task of its own: it needs several movers, or one for so long that others
@@ -178,12 +94,10 @@ impl Mover<'_> {
             Some(opened) => opened,
             None => self.engine.open_content(level, record, self.permit())?,
         };
-        let (fd, found) = (opened.fd, opened.found);
         let local = self.session.local;
-        let metadata = local.settled(&level.source, record, (&fd, found), self.permit())?;
-        let facts = Arc::clone(&level.source.facts);
-        let is_stream = metadata.size == 0;
-        let content = Content { fd, metadata, facts, is_stream, stored: false };
+        let permit = self.permit();
+        let mut content = local.content_of_opened(&level.source, record, opened, permit)?;
+        content.is_stream = content.metadata.size == 0;
         let shown = || level.source_path(record.name.as_bytes());
         self.sum_whole(&content, Wanted::default(), &shown, None)
     }
@@ -196,9 +110,8 @@ impl Mover<'_> {
         round: u32,
     ) -> Result<(), EntryError> {
         let record = self.look(level, &file.name)?;
-        let (fd, metadata) = self.engine.open_source_file(level, &record, self.permit())?;
-        let (facts, is_stream) = (Arc::clone(&level.source.facts), metadata.size == 0);
-        let content = Content { fd, metadata, facts, is_stream, stored: false };
+        let mut content = self.engine.open_source_file(level, &record, self.permit())?;
+        content.is_stream = content.metadata.size == 0;
         let item = SumItem { round, ..plain_item(Subject::Entry(file.clone())) };
         let shown = || level.source_path(file.name.as_bytes());
         self.sum_content(&content, &item, &shown)
@@ -329,129 +242,18 @@ impl Mover<'_> {
         let wanted = Wanted { item, ..wanted };
         let (part, pieces) = if content.is_stream {
             let policy = engine.digest_policy(wanted);
-            let [made] = self.hash_stream(content, wanted.range, [policy], shown)?;
+            let [made] = self.session.digest_stream(content, wanted.range, [policy], shown)?;
             made
         } else {
             let part = part.unwrap_or_else(|| engine.part(wanted, content.metadata.size));
-            let all = ByteRange { start: 0, end: part.shape.length() };
-            let pieces = self.hash_range(content, part, all, shown)?;
+            let pieces = self.session.digest(content, part, part.all(), shown)?;
             (part, pieces)
         };
         if content.metadata.kind == EntryKind::File {
-            engine.local().check_unchanged(
-                &content.facts,
-                &content.fd,
-                &content.metadata,
-                shown,
-            )?;
+            engine.local().check_unchanged(content, shown)?;
         }
         self.tell_sum(wanted, part, pieces, started.elapsed(), shown)?;
         Ok(Moved::bytes(part.shape.length()))
-    }
-
-    /// Hashes a file of a tree whose digest is not printed.
-    pub(crate) fn hash_file(
-        &mut self,
-        (fd, metadata, facts): (OwnedFd, Metadata, Arc<Facts>),
-        shape: Shape,
-        shown: Shown<'_>,
-    ) -> Result<Vec<Digest>, EntryError> {
-        let content = Content { fd, metadata, facts, is_stream: false, stored: false };
-        let all = ByteRange { start: 0, end: shape.length() };
-        let pieces = self.hash_range(&content, Part { shape, start: 0 }, all, shown)?;
-        self.session.local.check_unchanged(
-            &content.facts,
-            &content.fd,
-            &content.metadata,
-            shown,
-        )?;
-        Ok(pieces)
-    }
-
-    /// Hashes some pieces.
-    pub(crate) fn hash_range(
-        &mut self,
-        content: &Content,
-        Part { shape, start }: Part,
-        range: ByteRange,
-        shown: Shown<'_>,
-    ) -> Result<Vec<Digest>, EntryError> {
-        let [pieces] = self.hash_shapes(content, ([shape], start), range, shown)?;
-        Ok(pieces)
-    }
-
-    /// Computes several digests of the content from `start` on, reading it once.
-    fn hash_shapes<const N: usize>(
-        &mut self,
-        content: &Content,
-        (shapes, start): ([Shape; N], u64),
-        range: ByteRange,
-        shown: Shown<'_>,
-    ) -> Result<[Vec<Digest>; N], EntryError> {
-        let engine = self.engine;
-        let mut all = shapes.map(|shape| Pieces::new(shape, range.start));
-        let wanted = ByteRange { start: start + range.start, end: start + range.end };
-        let direct = engine.way_to_read(content, wanted, shown)?;
-        let permit = self.permit();
-        let reading = engine.reading(content, direct, shown, permit);
-        let block = if direct {
-            self.session.tools.buffer.len()
-        } else {
-            self.session.tools.buffer.len().min(BLOCK)
-        };
-        let buffer = &mut self.session.tools.buffer[..block];
-        let mut feed = |run: Run<'_>| all.iter_mut().for_each(|pieces| run.feed(pieces));
-        engine.content().read_range(reading, wanted, buffer, &mut feed)?;
-        Ok(all.map(Pieces::finish))
-    }
-
-    /// Hashes a stream until its end.
-    fn hash_stream<const N: usize>(
-        &mut self,
-        content: &Content,
-        range: Option<ByteRange>,
-        policies: [DigestPolicy; N],
-        shown: Shown<'_>,
-    ) -> Result<[(Part, Vec<Digest>); N], EntryError> {
-        let engine = self.engine;
-        let range = range.unwrap_or(ByteRange { start: 0, end: u64::MAX });
-        let mut streams = policies.map(|policy| (Stream::new(&policy), policy));
-        let mut at = 0;
-        while at < range.end {
-            self.check_hashing(shown)?;
-            station::at(Activity::SourceData);
-            let block = self.session.tools.buffer.len().min(BLOCK);
-            let read = match file::read(&content.fd, &mut self.session.tools.buffer[..block]) {
-                Err(Errno::AGAIN) => {
-                    // Another program has set the pipe to non-blocking mode.
-                    self.lease.extend();
-                    std::thread::sleep(AGAIN_AFTER);
-                    continue;
-                }
-                read => read.map_err(|e| entry_error(Side::Source, Operation::Read, shown(), e))?,
-            };
-            if read == 0 {
-                break;
-            }
-            let skip = range.start.saturating_sub(at).min(read as u64) as usize;
-            let end = (range.end - at).min(read as u64) as usize;
-            let bytes = &self.session.tools.buffer[skip..end.max(skip)];
-            for (stream, _) in &mut streams {
-                stream.update(bytes);
-            }
-            engine.content().account_read(self.permit(), read as u64);
-            at += read as u64;
-        }
-        // No other process may have read from it meanwhile.
-        self.check_hashing(shown)?;
-        Ok(streams.map(|(stream, policy)| {
-            let (shape, digest) = stream.finish(&policy);
-            (Part { shape, start: range.start }, vec![digest])
-        }))
-    }
-
-    fn check_hashing(&self, shown: Shown<'_>) -> Result<(), EntryError> {
-        self.engine.content().check_held(self.permit(), (Side::Source, Operation::Read), shown)
     }
 
     /// Hashes a part of a file. The last task of the file handles a failure.
@@ -475,8 +277,8 @@ impl Mover<'_> {
             return Err(changed(&shown, "the file changed while it was read"));
         }
         let part = Part { shape: *shape, start: *start };
-        let digests = self.hash_range(&content, part, task.range, &shown)?;
-        engine.local().check_unchanged(&content.facts, &content.fd, &content.metadata, &shown)?;
+        let digests = self.session.digest(&content, part, task.range, &shown)?;
+        engine.local().check_unchanged(&content, &shown)?;
         Ok(digests)
     }
 
@@ -576,48 +378,28 @@ impl Mover<'_> {
 }
 
 impl Engine {
-    fn open_subject(&self, subject: &Subject, permit: &dyn Permit) -> Result<Content, EntryError> {
-        station::at(Activity::SourceNames);
-        let shown = || subject_path(self, subject);
-        let fail = |operation, e| {
-            let mut error = entry_error(Side::Source, operation, shown(), e);
-            let gone = matches!(error.class, ErrorClass::Vanished | ErrorClass::Changed);
-            if gone && !matches!(subject, Subject::Entry(_)) {
-                // Nobody has seen it there.
-                error.class = ErrorClass::Other;
-            }
-            error
-        };
-        let fd = match subject {
+    fn open_subject(&self, of: &Subject, permit: &dyn Permit) -> Result<Content, EntryError> {
+        let shown = || subject_path(self, of);
+        let open = |subject| self.local().open_subject(subject, permit, &shown);
+        match of {
             Subject::Entry(file) => {
+                station::at(Activity::SourceNames);
                 let level = self.open_level(&file.directory)?;
-                let follows = self.follows(&level);
-                open_to_read(&level.source.fd, file.name.as_bytes(), follows, permit)
+                let (from, name) = (&level.source, file.name.as_bytes());
+                open(subject::Subject::Entry { from, name, follows: self.follows(&level) })
             }
-            Subject::Path(path) => path::open_as_named(&self.base.join(path.to_path())),
-            Subject::Stdin => file::standard_input(),
-        };
-        let fd = fd.map_err(|e| fail(Operation::Open, e))?;
-        if matches!(subject, Subject::Path(_)) && !self.bounds.trees.holds(&fd) {
-            return Err(fail(Operation::Open, Errno::ACCESS));
+            Subject::Path(path) => {
+                let path = self.base.join(path.to_path());
+                open(subject::Subject::Path(&path, &self.bounds.trees))
+            }
+            Subject::Stdin => open(subject::Subject::Input),
         }
-        let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
-        let found = past_the_tick(&fd, found, permit, &shown)?;
-        let metadata = self.end.mounts.metadata(&found);
-        if metadata.kind == EntryKind::Directory {
-            return Err(fail(Operation::Read, Errno::ISDIR));
-        }
-        let facts = self.end.capabilities.facts(metadata.identity.mount, &fd);
-        let is_stream =
-            metadata.kind != EntryKind::File || metadata.size == 0 || *subject == Subject::Stdin;
-        Ok(Content { fd, metadata, facts, is_stream, stored: false })
     }
 
     /// Reports a file of a list or tree without a digest.
     fn tell_unsummed(&self, item: &SumItem, error: EntryError) {
         let path = error.path.clone();
-        let absent = [Errno::NOENT, Errno::NOTDIR].map(Errno::raw_os_error);
-        let missing = absent.contains(&error.errno);
+        let missing = has_no_place(&error);
         let ignored = self.spec.policy.digest.as_ref().is_some_and(|policy| policy.ignore_missing);
         if missing && ignored {
             self.count(Counter::FilesMissing);
@@ -674,30 +456,6 @@ pub(crate) fn in_order(parts: &[HashedPieces], shape: &Shape) -> Result<Vec<Dige
     Err(EntryError::plain(side, Operation::Read, class, PathBytes::default(), words))
 }
 
-/// Ranges of the pieces that differ, with neighbours joined.
-pub(crate) fn differing(
-    shape: &Shape,
-    start: u64,
-    made: &[Digest],
-    expected: &[Digest],
-) -> Vec<ByteRange> {
-    let mut ranges: Vec<ByteRange> = Vec::new();
-    for number in 0..made.len().max(expected.len()) {
-        if made.get(number) == expected.get(number) {
-            continue;
-        }
-        let from = start.saturating_add((number as u64).saturating_mul(shape.piece()));
-        let whole = from.saturating_add(shape.piece());
-        // A piece that should follow the end of the content is named in full.
-        let end = if number < made.len() { whole.min(start + shape.length()) } else { whole };
-        match ranges.last_mut() {
-            Some(last) if last.end == from => last.end = end,
-            _ => ranges.push(ByteRange { start: from, end }),
-        }
-    }
-    ranges
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -718,26 +476,5 @@ mod tests {
         assert_eq!(in_order(&parts, &shape), all);
         let missing = in_order(&[part(0, &[1]), part(2048, &[3])], &shape);
         assert_eq!(missing.map_err(|error| error.class), Err(ErrorClass::Fenced));
-    }
-
-    #[test]
-    fn differing_pieces_that_touch_are_one_range() {
-        let digest = |value: u8| Digest::new(&[value; 32]).expect("a digest");
-        let shape = Shape::plain(HashType::Blake3, 10_000, 1024);
-        let mut made = vec![digest(0); 10];
-        let expected = made.clone();
-        for piece in [1, 2, 9] {
-            made[piece] = digest(1);
-        }
-        let range = |start, end| ByteRange { start, end };
-        assert_eq!(
-            differing(&shape, 0, &made, &expected),
-            [range(1024, 3072), range(9216, 10_000)]
-        );
-        // From another start, and with more pieces than there should be, or fewer.
-        assert_eq!(differing(&shape, 50, &made, &expected)[0], range(1074, 3122));
-        assert_eq!(differing(&shape, 0, &expected, &expected[..8]), [range(8192, 10_000)]);
-        let longer = [expected.clone(), vec![digest(2)]].concat();
-        assert_eq!(differing(&shape, 0, &expected, &longer), [range(10_240, 11_264)]);
     }
 }

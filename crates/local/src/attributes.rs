@@ -22,6 +22,8 @@ mod inode_flags;
 pub struct Attributes {
     /// Extended attributes with ACLs and capabilities, but without system attributes.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Read from an entry that is not open for reading: it has neither flags nor a project.
+    pub is_pinned: bool,
     /// The number of system attributes that were skipped and reported.
     pub left_out: u32,
     /// Inode flags, as `FS_IOC_GETFLAGS` returns them, of those that are carried over.
@@ -34,6 +36,13 @@ pub struct Attributes {
     pub project_there: Option<Project>,
     /// The permissions of the owning group, if an ACL exists and the group bits of the mode are its mask.
     pub owning_group: Option<u32>,
+}
+
+impl Attributes {
+    /// Whether the source has a project.
+    pub fn has_project(&self) -> bool {
+        self.project != Project::default()
+    }
 }
 
 /// The attribute of an access ACL.
@@ -83,6 +92,17 @@ pub fn is_never_copied(name: &[u8]) -> bool {
     NEVER_COPIED.contains(&name)
         || NAMESPACES_OF_SYSTEMS.iter().any(|namespace| name.starts_with(namespace))
         || SHOWN_TWICE.contains(&name)
+}
+
+/// Whether flags differ from those of a copy: some flags that a new entry inherits from its directory stay.
+pub fn flags_differ(expected: Flags, found: Flags) -> bool {
+    let missing = expected & !found;
+    missing != 0 || found & !expected & !flags::EARLY != 0
+}
+
+/// The flags of an entry, without the locks of chattr(1) that its copy does not have.
+pub fn without_missing_locks(expected: Flags, found: Flags) -> Flags {
+    expected & !(flags::LOCKS & !found)
 }
 
 /// A destination entry whose attributes are being set.
@@ -165,7 +185,8 @@ impl AttributeRules<'_> {
         shown: &dyn Fn() -> PathBytes,
     ) -> Result<Attributes, EntryError> {
         let fail = |e| entry_error(Side::Source, Operation::ReadXattr, shown(), e);
-        let mut attributes = Attributes::default();
+        let is_pinned = held == Held::Pinned;
+        let mut attributes = Attributes { is_pinned, ..Attributes::default() };
         let wanted = self.keeps(Attribute::Xattr) || self.keeps(Attribute::Acl);
         // Asked of every object: under a union mount, or where a server answers for each file, the
         // refusal of one says nothing about the next, and an attribute that is not read is lost unseen.
@@ -189,7 +210,7 @@ impl AttributeRules<'_> {
             };
             attributes.owning_group = acl.as_deref().and_then(acl::owning_group);
         }
-        if held == Held::Pinned {
+        if is_pinned {
             return Ok(attributes);
         }
         // One call answers whether there are flags; what has none has no project either, and asking would cost

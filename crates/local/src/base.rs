@@ -110,7 +110,7 @@ impl Session<'_> {
         if size > 0 && !matches!(copy::clone_file(old, file.fd()), Ok(Offer::Done(()))) {
             return Ok(false); // what was made is removed again
         }
-        self.local.check_version(from, order.name, &supply.fd, &supply.metadata)?;
+        self.local.check_version(from, order.name, supply)?;
         let shown = || to.place.entry(last);
         let flush = temporary.is_some();
         self.local.finish_file(&file, &supply.metadata, &supply.attributes, flush, &shown)?;

@@ -33,7 +33,7 @@ pub use tools::Tools;
 
 /// One copy between two open files.
 #[derive(Clone, Copy)]
-pub struct Transfer<'a> {
+pub(crate) struct Transfer<'a> {
     /// The open source file.
     pub source: BorrowedFd<'a>,
     /// The open destination file.
@@ -60,7 +60,7 @@ pub struct Transfer<'a> {
 
 /// A file that is read only.
 #[derive(Clone, Copy)]
-pub struct Reading<'a> {
+pub(crate) struct Reading<'a> {
     /// The open file, and the facts of its file system.
     pub source: (BorrowedFd<'a>, &'a Facts),
     /// Read past the page cache.
@@ -80,7 +80,7 @@ impl<'a> Reading<'a> {
 }
 
 /// A run of content.
-pub enum Run<'a> {
+pub(crate) enum Run<'a> {
     /// Bytes of the file.
     Bytes(&'a [u8]),
     /// This many zeroes from a hole.
@@ -89,7 +89,7 @@ pub enum Run<'a> {
 
 impl Run<'_> {
     /// Adds the run to digests.
-    pub fn feed(&self, pieces: &mut Pieces) {
+    pub(crate) fn feed(&self, pieces: &mut Pieces) {
         match self {
             Self::Bytes(bytes) => pieces.update(bytes),
             Self::Zeroes(length) => pieces.zeroes(*length),
@@ -196,7 +196,7 @@ impl ContentRules<'_> {
 
     /// Whether to trust the holes that a file system reports. Only file systems of this kernel (`is_local`) are trusted: a
     /// server with wrong answers would hide from a comparison what it hid from the copy.
-    pub fn skips_holes(&self, metadata: &Metadata, is_local: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn skips_holes(&self, metadata: &Metadata, is_local: impl FnOnce() -> bool) -> bool {
         let reads_all = |level| level == VerifyLevel::Bytes;
         metadata.size > gaps::SHORT
             && metadata.may_have_holes()
@@ -205,7 +205,7 @@ impl ContentRules<'_> {
     }
 
     /// Tries to share the source's blocks.
-    pub fn share(&self, transfer: Transfer<'_>, size: u64) -> Result<bool, EntryError> {
+    pub(crate) fn share(&self, transfer: Transfer<'_>, size: u64) -> Result<bool, EntryError> {
         let facts = transfer.facts;
         let wanted = match self.policy.reflink {
             When::Never => false,
@@ -226,7 +226,7 @@ impl ContentRules<'_> {
     }
 
     /// Copies a range; bytes are written `shift` bytes further on (or back, if negative) than they were.
-    pub fn copy_range(
+    pub(crate) fn copy_range(
         &self,
         transfer: Transfer<'_>,
         range: ByteRange,
@@ -285,7 +285,7 @@ impl ContentRules<'_> {
     }
 
     /// Hashes content that was not copied, because its blocks are shared.
-    pub fn read_for_digest(
+    pub(crate) fn read_for_digest(
         &self,
         transfer: Transfer<'_>,
         size: u64,
@@ -311,7 +311,7 @@ impl ContentRules<'_> {
     }
 
     /// Reads a range block by block, without writing it.
-    pub fn read_range(
+    pub(crate) fn read_range(
         &self,
         reading: Reading<'_>,
         range: ByteRange,
@@ -358,14 +358,14 @@ impl ContentRules<'_> {
     }
 
     /// Counts bytes read for a digest or a comparison.
-    pub fn account_read(&self, permit: &dyn Permit, bytes: u64) {
+    pub(crate) fn account_read(&self, permit: &dyn Permit, bytes: u64) {
         self.add(Counter::BytesHashed, bytes);
         station::did(bytes);
         permit.progress();
     }
 
     /// Checks that the job continues and that this mover still has its task.
-    pub fn check_held(
+    pub(crate) fn check_held(
         &self,
         permit: &dyn Permit,
         (side, operation): (Side, Operation),

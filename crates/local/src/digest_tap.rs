@@ -19,18 +19,18 @@ pub struct Made {
 /// Receives the bytes of a copy as they are read.
 pub struct Tap {
     /// The digests so far.
-    pub pieces: RefCell<Pieces>,
+    pub(crate) pieces: RefCell<Pieces>,
     shape: Shape,
 }
 
 impl Tap {
     /// Begins at `start`, which is the beginning of a piece.
-    pub fn new(shape: Shape, start: u64) -> Self {
+    pub(crate) fn new(shape: Shape, start: u64) -> Self {
         Self { pieces: RefCell::new(Pieces::new(shape, start)), shape }
     }
 
     /// The digests; `at`: the offsets of a range on both sides.
-    pub fn into_made(self, at: Option<(u64, u64)>) -> Made {
+    pub(crate) fn into_made(self, at: Option<(u64, u64)>) -> Made {
         let pieces = self.pieces.into_inner().finish();
         Made { shape: self.shape, at, pieces }
     }

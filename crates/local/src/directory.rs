@@ -7,7 +7,7 @@ use dmover_plan::history::Clocks;
 use dmover_sys::flags::{self, Project};
 use dmover_sys::stat::ATTRIBUTE_MOUNT_ROOT;
 use dmover_sys::xattr::{self, Held};
-use dmover_sys::{AsFd, Errno, OwnedFd, path, stat};
+use dmover_sys::{AsFd, Errno, OwnedFd, directory, path, stat};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
@@ -288,6 +288,36 @@ impl LocalEnd {
             above = path::open_directory_at(fd, b"..");
         }
         false
+    }
+}
+
+impl LocalEnd {
+    /// The present metadata of an open destination directory; `None` if it cannot be read.
+    pub fn now(&self, target: &TargetDirectory) -> Option<Metadata> {
+        Some(self.mounts.metadata(&stat::stat_fd(&target.fd).ok()?))
+    }
+
+    /// The metadata of what has a name in a destination directory; `None` if that cannot be told.
+    pub fn seen(&self, target: &TargetDirectory, name: &[u8]) -> Option<Metadata> {
+        let found = stat::stat_at(&target.fd, name, false).ok()?;
+        Some(self.mounts.metadata(&found))
+    }
+}
+
+impl TargetDirectory {
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn symlink(&self, name: &[u8]) -> Result<Vec<u8>, EntryError> {
+        directory::read_symlink(&self.fd, name).map_err(|e| {
+            entry_error(Side::Destination, Operation::ReadLink, self.place.entry(name), e)
+        })
+    }
+
+    /// Whether it is known that there is no entry of this name.
+    pub fn lacks(&self, name: &[u8]) -> bool {
+        look_at(&self.fd, name).is_ok_and(|found| found.is_none())
     }
 }
 

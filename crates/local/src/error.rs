@@ -18,6 +18,21 @@ pub fn is_absent(error: &EntryError) -> bool {
     stat::is_absent_number(error.errno)
 }
 
+/// Whether an error says that an entry is not there, or that its path leads through something else than directories.
+pub fn has_no_place(error: &EntryError) -> bool {
+    [Errno::NOENT, Errno::NOTDIR].map(Errno::raw_os_error).contains(&error.errno)
+}
+
+/// Whether an error says that there is no such directory.
+pub fn is_no_directory(error: &EntryError) -> bool {
+    has_no_place(error) || error.errno == Errno::LOOP.raw_os_error()
+}
+
+/// The error of a name that no entry can have.
+pub fn not_a_name(side: Side, path: PathBytes) -> EntryError {
+    entry_error(side, Operation::Stat, path, Errno::INVAL)
+}
+
 /// The error of a file that has changed while it was compared.
 pub fn changed(side: Side, path: PathBytes) -> EntryError {
     let words = "the file changed while it was compared";

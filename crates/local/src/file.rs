@@ -26,7 +26,8 @@ mod patched;
 mod ranges;
 mod unfinished;
 
-pub use patched::{OldVersion, unfinished_time};
+pub use patched::OldVersion;
+pub(crate) use patched::unfinished_time;
 pub use unfinished::{Replaced, Unfinished};
 
 /// A file that is to be written, and the two directories.
@@ -139,7 +140,7 @@ impl Local<'_> {
     ///
     /// # Errors
     /// An attribute cannot be set.
-    pub fn set_last(
+    pub(crate) fn set_last(
         &self,
         file: &Unfinished<'_>,
         attributes: &Attributes,
@@ -157,7 +158,7 @@ impl Local<'_> {
 
     /// The file whose mode and owner the new one gets where those of the source are not kept. If the old version stays
     /// as a backup, the file counts as new.
-    pub fn takes_after(
+    pub(crate) fn takes_after(
         &self,
         target: &TargetDirectory,
         last: &[u8],
@@ -222,7 +223,7 @@ impl Session<'_> {
         file.replaces = self.local.takes_after(to, last, order.existing);
         let tap = self.local.rules.tap(supply.metadata.size);
         let (bytes, presized) = self.fill(order, supply, &file, tap.as_ref())?;
-        self.local.check_version(from, order.name, &supply.fd, &supply.metadata)?;
+        self.local.check_version(from, order.name, supply)?;
         let shown = || to.place.entry(last);
         let waits = order.may_wait
             && supply.attributes.flags & flags::LOCKS == 0
@@ -448,7 +449,7 @@ impl Session<'_> {
         if !partial {
             file::set_size(file.fd(), size).map_err(fail)?;
         }
-        local.check_version(order.from, order.name, &supply.fd, &supply.metadata)?;
+        local.check_version(order.from, order.name, supply)?;
         Ok(written)
     }
 
@@ -499,7 +500,7 @@ fn project_waits(file: &Unfinished<'_>, attributes: &Attributes) -> bool {
 }
 
 /// The error of `--reflink=always` where blocks cannot be shared.
-pub fn cannot_share(path: PathBytes) -> EntryError {
+pub(crate) fn cannot_share(path: PathBytes) -> EntryError {
     let words = "cannot share blocks with the source";
     let (side, class) = (Side::Destination, ErrorClass::Unsupported);
     EntryError::plain(side, Operation::Write, class, path, words)

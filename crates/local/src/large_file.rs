@@ -1,24 +1,95 @@
 //! Files that several movers write: begun under a temporary name, continued by a later run, and ended by one of them.
-use dmover_model::{EntryError, Identity, Metadata, Name, Operation, Side, When};
+use dmover_model::{
+    DoneParts, EntryError, ErrorClass, Identity, Metadata, Name, Operation, PartialFile, Side,
+    Timestamp, When,
+};
 use dmover_sys::copy::{self, Offer};
-use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, stat};
+use dmover_sys::stat::{FileType, Stat};
+use dmover_sys::{AsFd, Errno, OwnedFd, cache, directory, file, path, set, stat};
 
 use crate::content::{Holes, Transfer};
-use crate::digest_tap::Tap;
+use crate::digest_tap::{Made, Tap};
 use crate::directory::{SourceDirectory, TargetDirectory};
-use crate::end::LocalEnd;
+use crate::end::{Local, LocalEnd};
 use crate::error::entry_error;
 use crate::file::{FileOrder, Unfinished, cannot_share};
 use crate::session::{Session, WriteError};
 use crate::source::Supply;
 
+mod part;
+
+pub use part::{LargePart, PartOrder};
+
+/// A temporary file to which several movers will write, or that of an earlier run, or a file that shares its blocks.
+pub struct Begun<'t> {
+    /// Its name.
+    pub temporary: Name,
+    /// The file.
+    pub unfinished: Unfinished<'t>,
+    /// What it has already.
+    pub done: DoneParts,
+    /// It has the blocks of an older version, so only differences are written.
+    pub patched: bool,
+    /// It is a new file that no other process uses.
+    pub is_new: bool,
+}
+
+/// What became of a file that was begun.
+pub enum Start<'t> {
+    /// Its parts are to be copied.
+    Parts(Begun<'t>),
+    /// It has all blocks of the source already, and only lacks metadata and its name.
+    Shared(Unfinished<'t>, Option<Box<Tap>>),
+}
+
+/// A temporary file that is open for writing, and was not looked at.
+pub struct OpenTemporary(OwnedFd);
+
+/// Removes a temporary file later.
+pub struct Removal {
+    directory: OwnedFd,
+    name: Name,
+}
+
+impl Removal {
+    /// The removal of a temporary file; `None` if there are no more descriptors.
+    pub fn of(target: &TargetDirectory, name: &Name) -> Option<Self> {
+        let directory = target.fd.try_clone().ok()?;
+        Some(Self { directory, name: name.clone() })
+    }
+
+    /// Removes it, if it is there.
+    pub fn carry_out(self) {
+        _ = directory::unlink(&self.directory, self.name.as_bytes());
+    }
+}
+
 impl Session<'_> {
-    /// Gives a new temporary file the blocks of an older version, or reserves its space. Returns whether it shares the old
-    /// blocks.
+    /// Begins a large file: shares all blocks of the source, or those of an older version, or reserves its space.
     ///
     /// # Errors
-    /// There is no space, or blocks must be shared and cannot.
-    pub fn fill_up(
+    /// The file cannot be created, there is no space, or blocks must be shared and cannot.
+    pub fn begin_large<'t>(
+        &mut self,
+        order: FileOrder<'t>,
+        supply: &Supply,
+    ) -> Result<Start<'t>, EntryError> {
+        let FileOrder { from, to, last, .. } = order;
+        let temporary = self.temporary_in(from, to);
+        let mut unfinished = self.create_file(to, temporary.as_bytes(), last, supply)?;
+        let tap = self.local.rules.tap(supply.metadata.size);
+        unfinished.replaces = self.local.takes_after(to, last, order.existing);
+        if self.share_whole(order, supply, &unfinished, tap.as_ref())? {
+            return Ok(Start::Shared(unfinished, tap.map(Box::new)));
+        }
+        let patched = self.fill_up(order, &supply.metadata, &unfinished)?;
+        let done = DoneParts::default();
+        Ok(Start::Parts(Begun { temporary, unfinished, done, patched, is_new: true }))
+    }
+
+    /// Gives a new temporary file the blocks of an older version, or reserves its space. Returns whether it shares the old
+    /// blocks.
+    fn fill_up(
         &self,
         order: FileOrder<'_>,
         source: &Metadata,
@@ -46,10 +117,7 @@ impl Session<'_> {
     }
 
     /// Tries to share all blocks of the source.
-    ///
-    /// # Errors
-    /// The source cannot be read for its digest.
-    pub fn share_whole(
+    fn share_whole(
         &mut self,
         order: FileOrder<'_>,
         supply: &Supply,
@@ -80,11 +148,38 @@ impl Session<'_> {
         Ok(shared)
     }
 
-    /// Sets metadata, flushes, and renames into place.
+    /// Ends a file that has all blocks of its source. Returns its digest, if one is required.
     ///
     /// # Errors
-    /// One of these steps failed.
-    pub fn end_file(
+    /// The source has changed, metadata cannot be set, or the file cannot get its name.
+    pub fn end_shared(
+        &self,
+        order: FileOrder<'_>,
+        supply: &Supply,
+        file: Unfinished<'_>,
+        tap: Option<Box<Tap>>,
+    ) -> Result<Vec<Made>, WriteError> {
+        self.local.check_version(order.from, order.name, supply)?;
+        self.end_file(order, supply, file)?;
+        Ok(tap.map(|tap| tap.into_made(None)).into_iter().collect())
+    }
+
+    /// Ends a file after all its parts.
+    ///
+    /// # Errors
+    /// Metadata cannot be set, the file cannot be flushed, or cannot get its name.
+    pub fn seal(
+        &self,
+        order: FileOrder<'_>,
+        supply: &Supply,
+        mut file: Unfinished<'_>,
+    ) -> Result<(), WriteError> {
+        file.replaces = self.local.takes_after(order.to, order.last, order.existing);
+        self.end_file(order, supply, file)
+    }
+
+    /// Sets metadata, flushes, and renames into place.
+    fn end_file(
         &self,
         order: FileOrder<'_>,
         supply: &Supply,
@@ -96,8 +191,77 @@ impl Session<'_> {
         self.settle(order, file, supply)
     }
 
+    /// Continues the work of an earlier run on a file. `None`: it is of no use.
+    ///
+    /// # Errors
+    /// A new file cannot be created.
+    pub fn continue_large<'t>(
+        &self,
+        (from, to): (&SourceDirectory, &'t TargetDirectory),
+        last: &[u8],
+        supply: &Supply,
+        partial: &PartialFile,
+    ) -> Result<Option<Begun<'t>>, EntryError> {
+        let Some(old) = self.open_partial(to, partial, supply) else { return Ok(None) };
+        if partial.patched {
+            // What is missing is compared: the cache may have what a failed flush has left there.
+            cache::forget(&old, 0, supply.metadata.size);
+        }
+        self.unlock_for_temporaries(from, to);
+        let is_new = partial.fenced;
+        let file = if is_new {
+            self.clone_partial((from, to), last, supply, &old)?
+        } else {
+            let name = &partial.temporary;
+            self.adopt(to, name).map(|unfinished| (name.clone(), unfinished))
+        };
+        Ok(file.map(|(temporary, unfinished)| {
+            let (done, patched) = (partial.done.clone(), partial.patched);
+            Begun { temporary, unfinished, done, patched, is_new }
+        }))
+    }
+
+    /// Opens the temporary file for reading if it was copied from the present version of the source.
+    fn open_partial(
+        &self,
+        target: &TargetDirectory,
+        partial: &PartialFile,
+        supply: &Supply,
+    ) -> Option<OwnedFd> {
+        let rules = self.local.rules;
+        let wanted = partial.version == Some(supply.metadata.version())
+            && partial.shape == rules.digest_shape(supply.metadata.size)
+            && rules.policy.reflink != When::Always;
+        if !wanted || partial.done.ranges.is_empty() {
+            return None;
+        }
+        let fd = path::open_file_at(&target.fd, partial.temporary.as_bytes(), false).ok()?;
+        let found = stat::stat_fd(&fd).ok()?;
+        let same = found.inode == partial.inode
+            && found.file_type() == FileType::RegularFile
+            && found.size == supply.metadata.size
+            && found.links == 1
+            && self.is_as_it_was_left(target, partial, &found);
+        same.then_some(fd)
+    }
+
+    /// Whether a temporary file is unchanged since the earlier run ended: it is no older state, such as from a restored
+    /// backup, and was not changed later.
+    fn is_as_it_was_left(
+        &self,
+        target: &TargetDirectory,
+        partial: &PartialFile,
+        found: &Stat,
+    ) -> bool {
+        let ctime = self.local.end.mounts.metadata(found).ctime;
+        let is_older = partial.changed.is_some_and(|changed| ctime < changed);
+        // The clock of a server may be another one.
+        let is_newer = target.facts.local && partial.until.is_some_and(|until| ctime > until);
+        !is_older && !is_newer
+    }
+
     /// Continues in the temporary file of an earlier run, to which no other mover can write any more.
-    pub fn adopt<'t>(&self, target: &'t TargetDirectory, name: &Name) -> Option<Unfinished<'t>> {
+    fn adopt<'t>(&self, target: &'t TargetDirectory, name: &Name) -> Option<Unfinished<'t>> {
         self.writes_to(target);
         let fd = file::open_for_writing(&target.fd, name.as_bytes()).ok()?;
         let mut unfinished = Unfinished::new(self.local.end, target, fd, name.as_bytes()).ok()?;
@@ -108,10 +272,7 @@ impl Session<'_> {
 
     /// Continues in a file that shares the blocks of the temporary file of an earlier run: a mover that still writes to
     /// the old file does not affect it.
-    ///
-    /// # Errors
-    /// The new file cannot be created.
-    pub fn clone_partial<'t>(
+    fn clone_partial<'t>(
         &self,
         (from, target): (&SourceDirectory, &'t TargetDirectory),
         last: &[u8],
@@ -140,7 +301,86 @@ pub fn remove_temporary(target: &TargetDirectory, name: &Name) -> bool {
     }
 }
 
+/// Removes a temporary file that no run needs any more, from a directory that already has its times.
+pub fn remove_unneeded(target: &TargetDirectory, temporary: &Name) {
+    let Metadata { atime, mtime, .. } = target.metadata;
+    let there = stat::stat_at(&target.fd, temporary.as_bytes(), false).is_ok();
+    if there && remove_temporary(target, temporary) {
+        let time = |time: Timestamp| Some((time.seconds, time.nanoseconds));
+        let kept = set::times(&target.fd, time(atime), time(mtime));
+        tracing::debug!(?kept, ?temporary, "removed a temporary that is no longer needed");
+    }
+}
+
+impl TargetDirectory {
+    /// Opens a temporary file for writing. `last`: its final name, which a person knows.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn open_temporary(&self, name: &Name, last: &[u8]) -> Result<OpenTemporary, EntryError> {
+        let opened = file::open_for_writing(&self.fd, name.as_bytes());
+        let fail = |e| entry_error(Side::Destination, Operation::Open, self.place.entry(last), e);
+        opened.map(OpenTemporary).map_err(fail)
+    }
+}
+
+impl Unfinished<'_> {
+    /// Closes the file and leaves it to another task. `last`: its final name, which a person knows.
+    ///
+    /// # Errors
+    /// A late error says that its content is not safe.
+    pub fn leave(self, last: &[u8]) -> Result<(), EntryError> {
+        let target = self.target;
+        self.keep().map_err(|e| {
+            entry_error(Side::Destination, Operation::Close, target.place.entry(last), e)
+        })
+    }
+}
+
+impl Local<'_> {
+    /// Flushes a file and leaves it to another run. Returns the time of its last change.
+    ///
+    /// # Errors
+    /// It cannot be flushed, or a late error says that its content is not safe.
+    pub fn flush_and_leave(
+        &self,
+        file: Unfinished<'_>,
+        last: &[u8],
+    ) -> Result<Timestamp, EntryError> {
+        let target = file.target;
+        let fail =
+            |operation, e| entry_error(Side::Destination, operation, target.place.entry(last), e);
+        file::sync_data(file.fd()).map_err(|e| fail(Operation::Sync, e))?;
+        let found = stat::stat_fd(file.fd()).map_err(|e| fail(Operation::Stat, e))?;
+        file.leave(last)?;
+        Ok(self.end.mounts.metadata(&found).ctime)
+    }
+}
+
 impl LocalEnd {
+    /// A temporary file of another task, if it is this one.
+    ///
+    /// # Errors
+    /// It is another file, or cannot be looked at.
+    pub fn temporary<'t>(
+        &self,
+        target: &'t TargetDirectory,
+        OpenTemporary(fd): OpenTemporary,
+        (name, is): (&Name, Identity),
+        last: &[u8],
+    ) -> Result<Unfinished<'t>, EntryError> {
+        let shown = || target.place.entry(last);
+        let mut unfinished = Unfinished::new(self, target, fd, name.as_bytes())
+            .map_err(|e| entry_error(Side::Destination, Operation::Open, shown(), e))?;
+        unfinished.disarm();
+        if unfinished.metadata.identity == is {
+            return Ok(unfinished);
+        }
+        let words = "another file has replaced the temporary";
+        let class = ErrorClass::Escaped;
+        Err(EntryError::plain(Side::Destination, Operation::Open, class, shown(), words))
+    }
+
     /// Removes a temporary file if it is this one. Returns whether it is not there any more.
     pub fn remove_if_same(&self, target: &TargetDirectory, name: &Name, is: Identity) -> bool {
         let there = stat::stat_at(&target.fd, name.as_bytes(), false);

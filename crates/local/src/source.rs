@@ -5,7 +5,7 @@ use dmover_model::{
 use dmover_observe::{Activity, station};
 use dmover_sys::stat::Stat;
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, BorrowedFd, Errno, OwnedFd, file, path, stat};
+use dmover_sys::{AsFd, BorrowedFd, Errno, OwnedFd, cache, file, path, stat};
 use dmover_tree::{Limit, Permit};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ const RACY_WAITS_MAX: u32 = 10;
 /// The content is a descriptor, so that copies inside the kernel stay possible.
 pub struct Supply {
     /// The open file.
-    pub fd: OwnedFd,
+    pub(crate) fd: OwnedFd,
     /// Its metadata: the version that is copied.
     pub metadata: Metadata,
     /// Its attributes beyond that.
@@ -41,11 +41,38 @@ pub struct Opened {
     pub found: Stat,
 }
 
+/// An open file, to be asked whether other processes write to it.
+#[derive(Clone, Copy)]
+pub struct OpenFile<'a> {
+    fd: BorrowedFd<'a>,
+    /// Its version.
+    pub metadata: &'a Metadata,
+}
+
+impl OpenFile<'_> {
+    /// Whether a process is known to have it open for writing.
+    pub fn is_open_for_writing(&self) -> bool {
+        file::is_open_for_writing(self.fd) == Some(true)
+    }
+
+    /// Whether it is known that every page of it was written back.
+    pub fn is_written_back(&self) -> bool {
+        cache::is_clean(self.fd) == Some(true)
+    }
+}
+
+impl Supply {
+    /// The open file.
+    pub fn open_file(&self) -> OpenFile<'_> {
+        OpenFile { fd: self.fd.as_fd(), metadata: &self.metadata }
+    }
+}
+
 /// Opens a file for reading, and waits for leases on it unless the job is stopped.
 ///
 /// # Errors
 /// It cannot be opened.
-pub fn open_to_read(
+pub(crate) fn open_to_read(
     directory: impl AsFd,
     name: &[u8],
     follows: bool,
@@ -55,14 +82,14 @@ pub fn open_to_read(
     past_leases(open, &|| permit.is_stopping())
 }
 
-/// A file that is open to be hashed.
+/// A file that is open to be hashed or compared.
 pub struct Content {
     /// The open file.
-    pub fd: OwnedFd,
+    pub(crate) fd: OwnedFd,
     /// Its version.
     pub metadata: Metadata,
     /// The facts of its file system.
-    pub facts: Arc<Facts>,
+    pub(crate) facts: Arc<Facts>,
     /// It is read from its present position to its end: a pipe, a device, standard input, or a file that is generated
     /// when it is read.
     pub is_stream: bool,
@@ -71,8 +98,23 @@ pub struct Content {
 }
 
 impl Content {
+    /// A file that is read through the page cache, from any offset.
+    pub(crate) fn new(fd: OwnedFd, metadata: Metadata, facts: &Arc<Facts>) -> Self {
+        Self { fd, metadata, facts: Arc::clone(facts), is_stream: false, stored: false }
+    }
+
+    /// The open file.
+    pub fn open_file(&self) -> OpenFile<'_> {
+        OpenFile { fd: self.fd.as_fd(), metadata: &self.metadata }
+    }
+
+    /// Drops the first bytes from the page cache, except those that were not written back.
+    pub fn forget(&self, length: u64) {
+        cache::forget(&self.fd, 0, length);
+    }
+
     /// What is needed to read it.
-    pub fn held(&self) -> (BorrowedFd<'_>, &Facts) {
+    pub(crate) fn held(&self) -> (BorrowedFd<'_>, &Facts) {
         (self.fd.as_fd(), &self.facts)
     }
 }
@@ -98,6 +140,36 @@ impl Local<'_> {
         Ok(Opened { fd, found })
     }
 
+    /// Opens a source file to hash or compare it, if it is the file of the record.
+    ///
+    /// # Errors
+    /// It cannot be opened, is another file by now, or changes all the time.
+    pub fn content_of(
+        &self,
+        from: &SourceDirectory,
+        record: &EntryRecord,
+        follows: bool,
+        permit: &dyn Permit,
+    ) -> Result<Content, EntryError> {
+        let opened = self.open_content(from, record.name.as_bytes(), follows, permit)?;
+        self.content_of_opened(from, record, opened, permit)
+    }
+
+    /// An open source file to hash or compare, if it is the file of the record.
+    ///
+    /// # Errors
+    /// It is another file by now, or it changes all the time.
+    pub fn content_of_opened(
+        &self,
+        from: &SourceDirectory,
+        record: &EntryRecord,
+        Opened { fd, found }: Opened,
+        permit: &dyn Permit,
+    ) -> Result<Content, EntryError> {
+        let metadata = self.settled(from, record, (&fd, found), permit)?;
+        Ok(Content::new(fd, metadata, &from.facts))
+    }
+
     /// Reads the attributes of an open file, if it is the file of the record.
     ///
     /// # Errors
@@ -116,10 +188,7 @@ impl Local<'_> {
     }
 
     /// The metadata of an open source file once its times can show a later change, if it is the file of the record.
-    ///
-    /// # Errors
-    /// It is another file by now, or it changes all the time.
-    pub fn settled(
+    fn settled(
         &self,
         from: &SourceDirectory,
         record: &EntryRecord,
@@ -145,21 +214,27 @@ impl Local<'_> {
         &self,
         from: &SourceDirectory,
         name: &[u8],
-        fd: impl AsFd,
-        before: &Metadata,
+        supply: &Supply,
     ) -> Result<(), EntryError> {
-        self.check_unchanged(&from.facts, fd, before, &|| from.place.entry(name))
+        self.compare_version(&from.facts, supply.open_file(), &|| from.place.entry(name))
     }
 
-    /// Checks the version of any open file.
+    /// Checks that the version of a file that was hashed or compared is the one before.
     ///
     /// # Errors
     /// It has changed.
     pub fn check_unchanged(
         &self,
+        content: &Content,
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<(), EntryError> {
+        self.compare_version(&content.facts, content.open_file(), shown)
+    }
+
+    fn compare_version(
+        &self,
         facts: &Facts,
-        fd: impl AsFd,
-        before: &Metadata,
+        OpenFile { fd, metadata: before }: OpenFile<'_>,
         shown: &dyn Fn() -> PathBytes,
     ) -> Result<(), EntryError> {
         let found = stat::stat_fd(fd)
@@ -175,61 +250,13 @@ impl Local<'_> {
         let class = ErrorClass::Changed;
         Err(EntryError::plain(Side::Source, Operation::Check, class, shown(), words))
     }
-
-    /// Opens a source entry for its attributes if it is still the one that was found; an entry that is neither a file nor a
-    /// directory is opened with O_PATH.
-    ///
-    /// # Errors
-    /// It cannot be opened, or is another entry by now.
-    pub fn open_for_attributes(
-        &self,
-        from: &SourceDirectory,
-        record: &EntryRecord,
-        follows: bool,
-    ) -> Result<(OwnedFd, Held), EntryError> {
-        let shown = || from.place.entry(record.name.as_bytes());
-        let fail = |e| entry_error(Side::Source, Operation::Open, shown(), e);
-        let (directory, name) = (&from.fd, record.name.as_bytes());
-        let (fd, held) = match record.metadata.kind {
-            EntryKind::File => (path::open_file_at(directory, name, false), Held::Open),
-            EntryKind::Directory => (path::open_directory_at(directory, name), Held::Open),
-            _ if follows => (path::pin_at_following(directory, name), Held::Pinned),
-            _ => (path::pin_at(directory, name), Held::Pinned),
-        };
-        let fd = fd.map_err(fail)?;
-        let found = self.end.mounts.metadata(&stat::stat_fd(&fd).map_err(fail)?);
-        // A number that is free is given to the next entry, of whatever type: its attributes are no business of this one.
-        let same = (found.identity, found.kind) == (record.metadata.identity, record.metadata.kind);
-        if !same {
-            let words = "another entry has replaced this one";
-            let (side, class) = (Side::Source, ErrorClass::Changed);
-            return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
-        }
-        Ok((fd, held))
-    }
-
-    /// Opens a source entry and reads its attributes.
-    ///
-    /// # Errors
-    /// It cannot be opened, or is another entry by now.
-    pub fn pinned_attributes(
-        &self,
-        from: &SourceDirectory,
-        record: &EntryRecord,
-        follows: bool,
-    ) -> Result<(OwnedFd, Attributes), EntryError> {
-        let shown = || from.place.entry(record.name.as_bytes());
-        let (pinned, held) = self.open_for_attributes(from, record, follows)?;
-        let attributes = self.attributes().read(pinned.as_fd(), held, &shown)?;
-        Ok((pinned, attributes))
-    }
 }
 
 /// Reads the metadata of an open file again until its times can show a later change.
 ///
 /// # Errors
 /// It changes all the time.
-pub fn past_the_tick(
+pub(crate) fn past_the_tick(
     fd: &OwnedFd,
     mut found: Stat,
     permit: &dyn Permit,
@@ -253,7 +280,7 @@ pub fn past_the_tick(
 }
 
 /// Whether any later change would show in the times of a file.
-pub fn has_settled(metadata: &Metadata) -> bool {
+pub(crate) fn has_settled(metadata: &Metadata) -> bool {
     let ctime = metadata.ctime;
     racy_for((ctime.seconds, ctime.nanoseconds)).is_none()
 }

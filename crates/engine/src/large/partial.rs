@@ -1,30 +1,13 @@
 //! Parts of large files: when they are flushed and reported, and how a run continues the temporary file of an earlier
 //! one.
 use dmover_journal::Unneeded;
-use dmover_local::error::entry_error;
-use dmover_local::file::Unfinished;
-use dmover_local::large_file::remove_temporary;
+use dmover_local::large_file::{Begun, remove_temporary, remove_unneeded};
 use dmover_local::source::Supply;
-use dmover_model::{
-    DoneParts, EntryError, FileRef, Identity, LargeFile, LargeNews, Metadata, Name, Operation,
-    PartialFile, SealTask, Side, Timestamp, When,
-};
-use dmover_sys::stat::{FileType, Stat};
-use dmover_sys::{OwnedFd, cache, file, path, set, stat};
+use dmover_model::{EntryError, FileRef, Identity, LargeFile, LargeNews, SealTask, Timestamp};
 
 use crate::context::Engine;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-
-/// The temporary file of an earlier run, or a file that shares its blocks.
-pub(super) struct Continued<'t> {
-    pub temporary: Name,
-    pub unfinished: Unfinished<'t>,
-    pub done: DoneParts,
-    pub patched: bool,
-    /// It is a new file that no other process uses.
-    pub is_new: bool,
-}
 
 impl Mover<'_> {
     /// Continues the work of an earlier run on this file. `None`: it was useless and was removed.
@@ -34,84 +17,20 @@ impl Mover<'_> {
         target: &'t TargetDirectory,
         of: &FileRef,
         supply: &Supply,
-    ) -> Result<Option<Continued<'t>>, EntryError> {
-        let Some(partial) = self.lease.task.partial.clone() else { return Ok(None) };
+    ) -> Result<Option<Begun<'t>>, EntryError> {
+        let Some(partial) = self.lease.task.partial.as_deref() else { return Ok(None) };
         // The file was open for writing: a write through a mapping need not have changed a time.
-        let last = of.destination_name.as_bytes();
         let is_doubtful = self.is_doubtful || self.engine.is_doubtful(level, of.name.as_bytes());
-        let old = (!is_doubtful).then(|| self.open_partial(target, &partial, supply)).flatten();
-        let Some(old) = old else {
-            self.discard_partial(level);
-            return Ok(None);
-        };
-        if partial.patched {
-            // What is missing is compared: the cache may have what a failed flush has left there.
-            cache::forget(&old, 0, supply.metadata.size);
-        }
-        self.session.unlock_for_temporaries(&level.source, target);
-        let PartialFile { temporary, done, patched, fenced, .. } = *partial;
-        let continued = if fenced {
-            self.session.clone_partial((&level.source, target), last, supply, &old)?.map(
-                |(temporary, unfinished)| Continued {
-                    temporary,
-                    unfinished,
-                    done,
-                    patched,
-                    is_new: true,
-                },
-            )
+        let begun = if is_doubtful {
+            None
         } else {
-            self.session.adopt(target, &temporary).map(|unfinished| Continued {
-                temporary,
-                unfinished,
-                done,
-                patched,
-                is_new: false,
-            })
+            let (ends, last) = ((&level.source, target), of.destination_name.as_bytes());
+            self.session.continue_large(ends, last, supply, partial)?
         };
-        if fenced || continued.is_none() {
+        if partial.fenced || begun.is_none() {
             self.discard_partial(level);
         }
-        Ok(continued)
-    }
-
-    /// Opens the temporary file for reading if it was copied from the present version of the source.
-    fn open_partial(
-        &self,
-        target: &TargetDirectory,
-        partial: &PartialFile,
-        supply: &Supply,
-    ) -> Option<OwnedFd> {
-        let engine = self.engine;
-        let wanted = partial.version == Some(supply.metadata.version())
-            && partial.shape == self.session.local.rules.digest_shape(supply.metadata.size)
-            && engine.spec.policy.reflink != When::Always;
-        if !wanted || partial.done.ranges.is_empty() {
-            return None;
-        }
-        let fd = path::open_file_at(&target.fd, partial.temporary.as_bytes(), false).ok()?;
-        let found = stat::stat_fd(&fd).ok()?;
-        let same = found.inode == partial.inode
-            && found.file_type() == FileType::RegularFile
-            && found.size == supply.metadata.size
-            && found.links == 1
-            && self.is_as_it_was_left(target, partial, &found);
-        same.then_some(fd)
-    }
-
-    /// Whether a temporary file is unchanged since the earlier run ended: it is no older state, such as from a restored
-    /// backup, and was not changed later.
-    fn is_as_it_was_left(
-        &self,
-        target: &TargetDirectory,
-        partial: &PartialFile,
-        found: &Stat,
-    ) -> bool {
-        let ctime = self.engine.end.mounts.metadata(found).ctime;
-        let is_older = partial.changed.is_some_and(|changed| ctime < changed);
-        // The clock of a server may be another one.
-        let is_newer = target.facts.local && partial.until.is_some_and(|until| ctime > until);
-        !is_older && !is_newer
+        Ok(begun)
     }
 
     /// Leaves a file that a stop has interrupted to the next run, with what was written of it on storage. `false`:
@@ -139,15 +58,9 @@ impl Mover<'_> {
     fn flush_temporary(&self, large: &LargeFile) -> Result<Timestamp, EntryError> {
         let level = self.engine.open_level(&large.file.directory)?;
         let target = self.target_of(&level, large)?;
-        let unfinished = self.open_temporary(&level, target, large)?;
-        let fail = |operation, error| {
-            let path = level.target_path(large.file.destination_name.as_bytes());
-            entry_error(Side::Destination, operation, path, error)
-        };
-        file::sync_data(unfinished.fd()).map_err(|error| fail(Operation::Sync, error))?;
-        let found = stat::stat_fd(unfinished.fd()).map_err(|error| fail(Operation::Stat, error))?;
-        unfinished.keep().map_err(|error| fail(Operation::Close, error))?;
-        Ok(self.engine.end.mounts.metadata(&found).ctime)
+        let unfinished = self.open_temporary(target, large)?;
+        let last = large.file.destination_name.as_bytes();
+        self.engine.local().flush_and_leave(unfinished, last)
     }
 
     /// Removes what an earlier run left of this file.
@@ -168,19 +81,7 @@ impl Engine {
         let anywhere = Identity::default();
         let target = self.root(*root).and_then(|root| self.open_target(&root, directory, anywhere));
         match target {
-            Ok(Some(target)) => {
-                let Metadata { atime, mtime, .. } = target.metadata;
-                let there = stat::stat_at(&target.fd, temporary.as_bytes(), false).is_ok();
-                if there && remove_temporary(&target, temporary) {
-                    let time = |time: Timestamp| Some((time.seconds, time.nanoseconds));
-                    let kept = set::times(&target.fd, time(atime), time(mtime));
-                    tracing::debug!(
-                        ?kept,
-                        ?temporary,
-                        "removed a temporary that is no longer needed"
-                    );
-                }
-            }
+            Ok(Some(target)) => remove_unneeded(&target, temporary),
             Ok(None) => {}
             Err(error) => tracing::debug!(?error, ?temporary, "cannot look for a temporary"),
         }

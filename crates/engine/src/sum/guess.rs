@@ -36,26 +36,16 @@ impl Mover<'_> {
         let wanted = tried.each_ref().map(Wanted::from);
         let made = if content.is_stream {
             let policies = wanted.map(|wanted| engine.digest_policy(wanted));
-            self.hash_stream(content, item.range, policies, shown)?
+            self.session.digest_stream(content, item.range, policies, shown)?
         } else {
             let parts = wanted.map(|wanted| engine.part(wanted, content.metadata.size));
-            let all = dmover_model::ByteRange { start: 0, end: parts[0].shape.length() };
-            let pieces = self.hash_shapes(
-                content,
-                (parts.map(|part| part.shape), parts[0].start),
-                all,
-                shown,
-            )?;
+            let shapes = (parts.map(|part| part.shape), parts[0].start);
+            let pieces = self.session.digests(content, shapes, parts[0].all(), shown)?;
             let ([one, other], [first, second]) = (pieces, parts);
             [(first, one), (second, other)]
         };
         if content.metadata.kind == EntryKind::File {
-            engine.local().check_unchanged(
-                &content.facts,
-                &content.fd,
-                &content.metadata,
-                shown,
-            )?;
+            engine.local().check_unchanged(content, shown)?;
         }
         let fits = |(wanted, (part, pieces)): &(Wanted<'_>, (Part, Vec<Digest>))| {
             let digest = Fold::of(&part.shape, pieces);

@@ -2,23 +2,21 @@
 //!
 //! A comparison runs as a copy that writes nothing: the same scan, the same checks of both sides. Differences are
 //! reported, and copied again if requested (`repair`).
-use dmover_local::error::entry_error;
+use dmover_local::error::changed;
 use dmover_local::session::WriteError;
 use dmover_local::source::Content;
 use dmover_model::{
     Against, ByteRange, CompareTask, DifferenceDetail, DifferenceKind, DifferenceSet, EntryError,
     EntryKind, EntryRecord, ErrorClass, FileRef, Identity, JudgeTask, LinkGroup, Metadata, Name,
-    NewNode, NewTask, Operation, Parent, PathBytes, RecordsTask, Side, TaskKind, Timestamp,
-    VerifyLevel, VerifyPolicy,
+    NewNode, NewTask, Parent, PathBytes, RecordsTask, Side, TaskKind, Timestamp, VerifyLevel,
+    VerifyPolicy,
 };
 use dmover_observe::Counter;
 use dmover_plan::verify::{Differing, Scope, Sight, differences, is_sampled, merged};
 use dmover_plan::{chunk, retry};
-use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, directory, stat};
 
 use crate::context::Engine;
-use crate::finding::{Finding, Unrepaired, changed};
+use crate::finding::{Finding, Unrepaired};
 use crate::level::{Level, file_ref};
 use crate::mover::Mover;
 use crate::planned::{Moved, Planned};
@@ -55,7 +53,7 @@ impl Engine {
             return Ok(());
         }
         let whole = ByteRange { start: 0, end: content.metadata.size };
-        self.write_back_and_forget(content, whole, shown)
+        self.local().write_back_and_forget(content, whole, shown)
     }
 
     /// Ranges that differ, with those that could not be flushed.
@@ -256,8 +254,8 @@ impl Mover<'_> {
             return None;
         }
         let engine = self.engine;
-        let now = level.target.as_ref().and_then(|target| stat::stat_fd(&target.fd).ok())?;
-        let left = engine.directory_differences(level, &engine.end.mounts.metadata(&now));
+        let now = engine.end.now(level.target.as_ref()?)?;
+        let left = engine.directory_differences(level, &now);
         left.map(|left| left.kinds).map_err(|error| engine.error(error)).ok()
     }
 
@@ -450,10 +448,8 @@ impl Engine {
         let Some(target) = level.target.as_ref().filter(|_| self.compares_closely()) else {
             return Ok(kinds);
         };
-        let sides = (level.source.fd.as_fd(), target.fd.as_fd());
-        let (one, other) = (|| level.own_source_path(), || level.own_target_path());
-        let of = (level, EntryKind::Directory, Held::Open);
-        Ok(kinds.and(self.attribute_differences(of, sides, (&one, &other))?))
+        let attributes = self.local().attributes_of_directories(&level.source, target)?;
+        Ok(kinds.and(self.attribute_differences(level, EntryKind::Directory, &attributes)?))
     }
 }
 
@@ -466,7 +462,5 @@ fn symlink_at(
 ) -> Result<Option<Vec<u8>>, EntryError> {
     let both = found.kind == EntryKind::Symlink && expected == EntryKind::Symlink;
     let Some(target) = level.target.as_ref().filter(|_| both) else { return Ok(None) };
-    directory::read_symlink(&target.fd, name).map(Some).map_err(|e| {
-        entry_error(Side::Destination, Operation::ReadLink, level.target_path(name), e)
-    })
+    target.symlink(name).map(Some)
 }

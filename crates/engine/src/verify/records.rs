@@ -1,24 +1,20 @@
 //! Compares a tree with its manifest.
 use dmover_local::capability::Facts;
-use dmover_local::directory::look_at;
-use dmover_local::error::{at_destination, entry_error};
+use dmover_local::digest::{pieces_of, whole_pieces};
+use dmover_local::error::{at_destination, changed, is_no_directory, not_a_name};
 use dmover_model::{
     Against, ByteRange, CompareTask, DifferenceKind, DifferenceSet, Digest, EntryError, EntryKind,
     EntryRecord, Extended, FileRef, Identity, JudgeTask, LinkGroup, LinkName, Metadata, MountId,
-    Name, NewTask, Operation, Parent, Record, RecordsTask, Shape, Side, TaskKind, TreePath,
-    VerifyLevel, Version,
+    Name, NewTask, Parent, Record, RecordsTask, Shape, Side, TaskKind, TreePath, VerifyLevel,
+    Version,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::chunk;
 use dmover_plan::verify::{Differing, Scope, Sight, differences};
-use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, Errno, directory, stat};
 use dmover_tree::Permit;
-use std::sync::Arc;
 
-use super::content::{pieces_of, whole_pieces};
 use crate::context::Engine;
-use crate::finding::{Finding, Unrepaired, changed};
+use crate::finding::{Finding, Unrepaired};
 use crate::level::Level;
 use crate::manifest_attributes::Whose;
 use crate::mover::Mover;
@@ -117,19 +113,16 @@ impl Mover<'_> {
         if place.as_ref().is_none_or(|level| level.path != directory) {
             *place = match engine.checked_level(&directory) {
                 Ok(level) => Some(level),
-                Err(error) if is_gone(error.errno) => return self.conclude_missing(record),
+                Err(error) if is_no_directory(&error) => return self.conclude_missing(record),
                 Err(error) => return Err(error),
             };
         }
         let Some(level) = place.as_ref() else { return Ok(()) };
-        let fail =
-            |operation, e| entry_error(Side::Destination, operation, level.source_path(name), e);
-        let found = look_at(&level.source.fd, name).map_err(|e| fail(Operation::Stat, e))?;
-        let Some(found) = found.map(|found| engine.end.mounts.metadata(&found)) else {
+        let Some(found) = engine.end.checked(&level.source, name)? else {
             return self.conclude_missing(record);
         };
         let found = engine.with_kept_times(&record.path, found);
-        let name = Name::new(name).map_err(|_| fail(Operation::Stat, Errno::INVAL))?;
+        let name = checked_name(level, name)?;
         if round == 1 {
             self.note_recorded_link(level, &name, record);
         }
@@ -182,7 +175,7 @@ impl Mover<'_> {
             .hash_chunk(shape)
             .filter(|chunk| !recorded.pieces.is_empty() && there.len() > *chunk);
         let Some(chunk) = chunk else {
-            let compared = self.compare_recorded(&content, recorded, &shown);
+            let compared = self.session.compare_recorded(&content, recorded, &shown);
             return compared.map(Content::Read).map_err(at_destination);
         };
         let file = FileRef {
@@ -222,16 +215,14 @@ impl Mover<'_> {
         let (engine, name) = (self.engine, &task.file.name);
         let level = engine.open_level(&task.file.directory).map_err(at_destination)?;
         let shown = || level.source_path(name.as_bytes());
-        let found = stat::stat_at(&level.source.fd, name.as_bytes(), false)
-            .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
-        let found = engine.end.mounts.metadata(&found);
+        let found = engine.end.checked_there(&level.source, name.as_bytes())?;
         if found.version() != task.destination {
             return Err(changed(Side::Destination, shown()));
         }
         let content = engine.open_checked_file(&level, name, &found, self.permit())?;
-        let ranges = self.compare_pieces(&content, shape, task.range, expected, &shown);
+        let ranges = self.session.compare_pieces(&content, shape, task.range, expected, &shown);
         let ranges = ranges.map_err(at_destination)?;
-        engine.check_checked(&content, &shown)?;
+        engine.local().check_unchanged(&content, &shown).map_err(at_destination)?;
         Ok(ranges)
     }
 
@@ -245,13 +236,10 @@ impl Mover<'_> {
         let engine = self.engine;
         let Some((directory, name)) = record.path.split_last() else { return Ok(()) };
         let level = engine.checked_level(&directory)?;
-        let shown = || level.source_path(name);
-        let fail = |e| entry_error(Side::Destination, Operation::Stat, shown(), e);
-        let found = look_at(&level.source.fd, name).map_err(fail)?;
-        let found = found.map(|found| engine.end.mounts.metadata(&found));
+        let found = engine.end.checked(&level.source, name)?;
         let found = found.filter(|found| found.version() == version);
-        let found = found.ok_or_else(|| changed(Side::Destination, shown()))?;
-        let name = Name::new(name).map_err(|_| fail(Errno::INVAL))?;
+        let found = found.ok_or_else(|| changed(Side::Destination, level.source_path(name)))?;
+        let name = checked_name(&level, name)?;
         let checked = Checked { level: &level, name: &name, found: &found, record };
         let finding = engine.finding_of(checked, Some(ranges))?;
         self.conclude_record(record, finding)
@@ -320,9 +308,8 @@ impl Mover<'_> {
                 done.map_err(|error| engine.error(error)).is_ok_and(|done| done)
             });
             let name = first.name.as_bytes();
-            if let Ok(Some(now)) = look_at(&first.level.source.fd, name) {
+            if let Ok(Some(metadata)) = engine.end.checked(&first.level.source, name) {
                 // Another name has changed it.
-                let metadata = engine.end.mounts.metadata(&now);
                 anchor = anchor.map(|first| Linked { metadata, ..first });
             }
             let path = linked.level.source_path(linked.name.as_bytes());
@@ -341,22 +328,18 @@ impl Engine {
             return Ok(self.finding_of_root(&level, &found, record)?.kinds);
         };
         let level = self.checked_level(&directory)?;
-        let fail = |e| entry_error(Side::Destination, Operation::Stat, level.source_path(name), e);
-        let Some(found) = look_at(&level.source.fd, name).map_err(fail)? else {
+        let Some(found) = self.end.checked(&level.source, name)? else {
             return Ok(DifferenceSet::from_iter([DifferenceKind::Missing]));
         };
-        let found = self.with_kept_times(&record.path, self.end.mounts.metadata(&found));
-        let name = Name::new(name).map_err(|_| fail(Errno::INVAL))?;
+        let found = self.with_kept_times(&record.path, found);
+        let name = checked_name(&level, name)?;
         let checked = Checked { level: &level, name: &name, found: &found, record };
         Ok(self.finding_of(checked, None)?.kinds)
     }
 
     fn look_at_link(&self, file: &FileRef) -> Result<Option<Linked>, EntryError> {
         let level = self.checked_level(&file.directory.path)?;
-        let name = file.name.as_bytes();
-        let fail = |e| entry_error(Side::Destination, Operation::Stat, level.source_path(name), e);
-        let found = look_at(&level.source.fd, name).map_err(fail)?;
-        let metadata = found.map(|found| self.end.mounts.metadata(&found));
+        let metadata = self.end.checked(&level.source, file.name.as_bytes())?;
         Ok(metadata.map(|metadata| Linked { level, name: file.name.clone(), metadata }))
     }
 
@@ -370,13 +353,12 @@ impl Engine {
     ) -> Result<dmover_local::source::Content, EntryError> {
         let (name, metadata) = (name.clone(), found.clone());
         let entry = EntryRecord { name, renamed: None, metadata, symlink: None };
-        let (fd, metadata) =
-            self.open_source_file(level, &entry, permit).map_err(at_destination)?;
-        if metadata.version() != found.version() {
+        let mut content = self.open_source_file(level, &entry, permit).map_err(at_destination)?;
+        if content.metadata.version() != found.version() {
             return Err(changed(Side::Destination, level.source_path(entry.name.as_bytes())));
         }
-        let (facts, stored) = (Arc::clone(&level.source.facts), self.verify_policy().stored);
-        Ok(dmover_local::source::Content { fd, metadata, facts, is_stream: false, stored })
+        content.stored = self.verify_policy().stored;
+        Ok(content)
     }
 
     fn finding_of(
@@ -385,11 +367,7 @@ impl Engine {
         ranges: Option<Vec<ByteRange>>,
     ) -> Result<Finding, EntryError> {
         let both = found.kind == EntryKind::Symlink && record.body.kind == EntryKind::Symlink;
-        let link = both.then(|| directory::read_symlink(&level.source.fd, name.as_bytes()));
-        let link = link.transpose().map_err(|e| {
-            let path = level.source_path(name.as_bytes());
-            entry_error(Side::Destination, Operation::ReadLink, path, e)
-        })?;
+        let link = both.then(|| level.source.checked_symlink(name.as_bytes())).transpose()?;
         let facts = &level.source.facts;
         let mut kinds = self.record_differences((found, facts), link.as_deref(), record);
         if self.compares_closely() && found.kind == record.body.kind {
@@ -412,12 +390,11 @@ impl Engine {
         if *extended == Extended::default() {
             return Ok(Differing::default());
         }
-        let shown = || level.source_path(name.as_bytes());
         let (name, metadata) = (name.clone(), found.clone());
         let entry = EntryRecord { name, renamed: None, metadata, symlink: None };
-        let (fd, held) = self.open_for_attributes(level, &entry).map_err(at_destination)?;
-        self.extended_differences(extended, (fd.as_fd(), held), Whose::Destination, &shown)
-            .map_err(at_destination)
+        let open = self.local().open_entry(&level.source, &entry, self.follows(level));
+        let open = open.map_err(at_destination)?;
+        Ok(self.extended_differences(extended, &open.attributes, Whose::Destination))
     }
 
     fn finding_of_root(
@@ -428,11 +405,11 @@ impl Engine {
     ) -> Result<Finding, EntryError> {
         let facts = &level.source.facts;
         let mut kinds = self.record_differences((found, facts), None, record);
-        if self.compares_closely() {
-            let (open, shown) = ((level.source.fd.as_fd(), Held::Open), || level.own_source_path());
-            let extended = &record.body.extended;
-            let more = self.extended_differences(extended, open, Whose::Destination, &shown);
-            kinds = kinds.and(more.map_err(at_destination)?);
+        let extended = &record.body.extended;
+        if self.compares_closely() && *extended != Extended::default() {
+            let present = self.local().attributes_of(&level.source).map_err(at_destination)?;
+            let more = self.extended_differences(extended, &present, Whose::Destination);
+            kinds = kinds.and(more);
         }
         Ok(Finding::new(kinds, None, (recorded_sight(record), Sight::of(found, None))))
     }
@@ -468,7 +445,7 @@ pub(super) fn recorded_sight(record: &Record) -> Sight<'_> {
     }
 }
 
-/// Whether an error says that a directory does not exist.
-fn is_gone(errno: i32) -> bool {
-    [Errno::NOENT, Errno::NOTDIR, Errno::LOOP].map(Errno::raw_os_error).contains(&errno)
+/// A name in a tree that is compared with a manifest.
+fn checked_name(level: &Level, name: &[u8]) -> Result<Name, EntryError> {
+    Name::new(name).map_err(|_| not_a_name(Side::Destination, level.source_path(name)))
 }

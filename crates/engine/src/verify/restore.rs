@@ -1,20 +1,17 @@
 //! Repairs a tree that was compared with a manifest, from a second tree.
+use dmover_local::attributes::Attributes;
 use dmover_local::capability::Facts;
-use dmover_local::directory::look_at;
-use dmover_local::error::entry_error;
+use dmover_local::error::{changed, not_a_name};
 use dmover_model::{
     ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Extended, Metadata, Name, Operation,
     PathBytes, Record, RootId, Side, TreePath, VerifyLevel,
 };
 use dmover_plan::decide::Decision;
 use dmover_plan::verify::{Scope, differences};
-use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, BorrowedFd, Errno, directory};
-use std::sync::Arc;
 
 use super::records::{Linked, recorded_sight};
 use crate::context::Engine;
-use crate::finding::{Finding, changed};
+use crate::finding::Finding;
 use crate::level::Level;
 use crate::manifest_attributes::Whose;
 use crate::mover::Mover;
@@ -35,22 +32,25 @@ impl Mover<'_> {
             let metadata = level.source.metadata.clone();
             let facts = &level.source.facts;
             engine.check_source(level.own_source_path(), (&metadata, None), (record, facts))?;
-            let shown = || level.own_source_path();
-            engine.check_attributes((level.source.fd.as_fd(), Held::Open), record, &shown)?;
+            if record.body.extended != Extended::default() {
+                let shown = || level.own_source_path();
+                let attributes = engine.local().attributes_of(&level.source)?;
+                engine.check_attributes(&attributes, record, &shown)?;
+            }
             return Ok(self.repair_directory(&level));
         };
         let above = self.repaired_level(&directory)?;
-        let name = Name::new(name).map_err(|_| {
-            entry_error(Side::Source, Operation::Stat, above.source_path(name), Errno::INVAL)
-        })?;
+        let name =
+            Name::new(name).map_err(|_| not_a_name(Side::Source, above.source_path(name)))?;
         let entry = self.look(&above, &name)?;
         let (metadata, symlink) = (&entry.metadata, entry.symlink.as_deref());
         let path = above.source_path(name.as_bytes());
         engine.check_source(path, (metadata, symlink), (record, &above.source.facts))?;
         if record.body.extended != Extended::default() {
             let shown = || above.source_path(name.as_bytes());
-            let (fd, held) = engine.open_for_attributes(&above, &entry)?;
-            engine.check_attributes((fd.as_fd(), held), record, &shown)?;
+            let follows = engine.follows(&above);
+            let open = engine.local().open_entry(&above.source, &entry, follows)?;
+            engine.check_attributes(&open.attributes, record, &shown)?;
         }
         if metadata.kind == EntryKind::Directory {
             self.touch(&above);
@@ -84,18 +84,15 @@ impl Mover<'_> {
         if entry.metadata.kind != EntryKind::File || (!whole && finding.ranges.is_empty()) {
             return Ok(());
         }
-        let (fd, metadata) = engine.open_source_file(level, entry, self.permit())?;
+        let content = engine.open_source_file(level, entry, self.permit())?;
         let shown = || level.source_path(entry.name.as_bytes());
-        if metadata.version() != entry.metadata.version() {
+        if content.metadata.version() != entry.metadata.version() {
             return Err(changed(Side::Source, shown()));
         }
-        let facts = Arc::clone(&level.source.facts);
-        let content =
-            dmover_local::source::Content { fd, metadata, facts, is_stream: false, stored: false };
         let all = [ByteRange { start: 0, end: recorded.shape.length() }];
         let ranges = if whole { &all[..] } else { &finding.ranges };
-        let differs = self.differ_from_record(&content, recorded, ranges, &shown)?;
-        engine.local().check_unchanged(&content.facts, &content.fd, &content.metadata, &shown)?;
+        let differs = self.session.differs_from_record(&content, recorded, ranges, &shown)?;
+        engine.local().check_unchanged(&content, &shown)?;
         if differs { Err(unlike(shown(), "content")) } else { Ok(()) }
     }
 
@@ -112,21 +109,11 @@ impl Mover<'_> {
         let name = linked.name.as_bytes();
         let above = self.repaired_level(&linked.level.path)?;
         let beside = self.repaired_level(&anchor.level.path)?;
-        let fail =
-            |operation, e| entry_error(Side::Destination, operation, above.target_path(name), e);
         let (Some(target), Some(from)) = (&above.target, &beside.target) else { return Ok(false) };
         self.check_lease(&above, name)?;
         self.touch(&above);
-        let temporary = self.session.temporary_in(&above.source, target);
-        let temporary = temporary.as_bytes();
-        directory::hard_link(&from.fd, anchor.name.as_bytes(), &target.fd, temporary)
-            .map_err(|e| fail(Operation::Link, e))?;
-        let renamed = directory::rename(&target.fd, temporary, name);
-        if renamed.is_err() {
-            // An incomplete file must not stay; its failure is reported.
-            let _ = directory::unlink(&target.fd, temporary);
-        }
-        renamed.map(|()| true).map_err(|e| fail(Operation::Rename, e))
+        let (ends, anchor) = ((&above.source, target), (from, anchor.name.as_bytes()));
+        self.session.replace_by_link(ends, name, anchor).map(|()| true)
     }
 
     fn are_alike(&mut self, anchor: &Linked, linked: &Linked) -> Result<bool, EntryError> {
@@ -152,37 +139,22 @@ impl Mover<'_> {
             self.permit(),
         )?;
         let of = |content: &dmover_local::source::Content| {
-            engine
-                .attributes()
-                .read(content.fd.as_fd(), Held::Open, &shown)
-                .map(|found| engine.extended(&found, Held::Open, Whose::Destination))
+            let found = engine.local().attributes_of_content(content, &shown);
+            found.map(|found| engine.extended(&found, Whose::Destination))
         };
         if of(&one)? != of(&other)? {
             return Ok(false);
         }
         let range = ByteRange { start: 0, end: one.metadata.size };
-        let (first, second) =
-            (engine.way_to_read(&one, range, &shown)?, engine.way_to_read(&other, range, &shown)?);
-        let permit = self.permit();
-        let readings = [
-            engine.reading(&one, first, &shown, permit),
-            engine.reading(&other, second, &shown, permit),
-        ];
-        Ok(engine
-            .content()
-            .compare_bytes(readings, range, &mut self.session.tools.buffer)?
-            .is_empty())
+        let differing = self.session.compare_contents([&one, &other], range, [&shown, &shown])?;
+        Ok(differing.is_empty())
     }
 
     /// A directory of the second tree and the one to repair; missing directories are created.
     fn repaired_level(&mut self, path: &TreePath) -> Result<Level, EntryError> {
         let mut level = self.open_root(REPAIRED)?;
         for name in path.components() {
-            let target = level.target.as_ref();
-            let absent = |target: &crate::level::TargetDirectory| {
-                look_at(&target.fd, name).is_ok_and(|found| found.is_none())
-            };
-            if target.is_some_and(absent) {
+            if level.target.as_ref().is_some_and(|target| target.lacks(name)) {
                 self.touch(&level);
             }
             level = self.enter(&level, name)?;
@@ -215,12 +187,12 @@ impl Engine {
     /// Checks attributes that statx does not show.
     fn check_attributes(
         &self,
-        open: (BorrowedFd<'_>, Held),
+        attributes: &Attributes,
         record: &Record,
         shown: &dyn Fn() -> PathBytes,
     ) -> Result<(), EntryError> {
-        let kinds =
-            self.extended_differences(&record.body.extended, open, Whose::Source, shown)?.kinds;
+        let recorded = &record.body.extended;
+        let kinds = self.extended_differences(recorded, attributes, Whose::Source).kinds;
         let words = kinds.words();
         let way_out = format!("{words} (--no-preserve={words} ignores this)");
         if kinds.is_empty() { Ok(()) } else { Err(unlike(shown(), &way_out)) }

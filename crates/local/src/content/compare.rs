@@ -18,7 +18,7 @@ const BLOCK: usize = 128 << 10;
 
 impl ContentRules<'_> {
     /// The ranges in which two files differ. `buffer` is shared between the two.
-    pub fn compare_bytes(
+    pub(crate) fn compare_bytes(
         &self,
         [one, other]: [Reading<'_>; 2],
         range: ByteRange,

@@ -14,7 +14,7 @@ const BLOCK: usize = 256 << 10;
 impl ContentRules<'_> {
     /// Makes a range of the destination equal to the source. The destination already has its final size. `compares`:
     /// equal content is not written.
-    pub fn patch_range(
+    pub(crate) fn patch_range(
         &self,
         transfer: Transfer<'_>,
         range: ByteRange,

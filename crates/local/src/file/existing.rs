@@ -18,7 +18,11 @@ impl Session<'_> {
     ///
     /// # Errors
     /// Its mode or an attribute cannot be changed.
-    pub fn close_existing(&self, file: &Unfinished<'_>, supply: &Supply) -> Result<(), Errno> {
+    pub(crate) fn close_existing(
+        &self,
+        file: &Unfinished<'_>,
+        supply: &Supply,
+    ) -> Result<(), Errno> {
         set::mode(file.fd(), self.local.attributes().closed_mode(&supply.metadata) | 0o200)?;
         let names = xattr::list(file.fd(), Held::Open)?.unwrap_or_default();
         for name in names {
@@ -36,7 +40,7 @@ impl Session<'_> {
     ///
     /// # Errors
     /// It cannot be opened, or is another entry by now.
-    pub fn open_existing(
+    pub(crate) fn open_existing(
         &self,
         from: &SourceDirectory,
         target: &TargetDirectory,

@@ -2,17 +2,18 @@
 use dmover_model::{ByteRange, EntryError, EntryKind, Metadata, Operation, Side, Timestamp, When};
 use dmover_plan::equality::same_time;
 use dmover_sys::copy::Offer;
-use dmover_sys::{OwnedFd, cache, copy, file, path, set};
+use dmover_sys::{cache, copy, file, path, set};
 
 use super::{FileOrder, Unfinished, Written};
 use crate::content::Transfer;
+use crate::directory::TargetDirectory;
 use crate::error::entry_error;
 use crate::session::Session;
 use crate::source::Supply;
 
 /// A modification time that marks an incomplete file: older than that of its source, so that `--update` copies it as
 /// well. If the source has the oldest time that fits into 32 bits, it is another time.
-pub fn unfinished_time(source: Timestamp) -> (i64, u32) {
+pub(crate) fn unfinished_time(source: Timestamp) -> (i64, u32) {
     const DAY: i64 = 86_400;
     const EARLIEST: i64 = i32::MIN as i64 + 2 * DAY;
     if (EARLIEST..DAY).contains(&source.seconds) { (source.seconds - DAY, 0) } else { (0, 0) }
@@ -25,7 +26,7 @@ pub(super) const PATCHED_MIN: u64 = 256 << 10;
 #[derive(Clone, Copy)]
 pub struct OldVersion<'a> {
     /// The directory in which it has the name that the new one gets.
-    pub holder: &'a OwnedFd,
+    pub holder: &'a TargetDirectory,
     /// Its metadata.
     pub metadata: &'a Metadata,
 }
@@ -36,7 +37,7 @@ impl Session<'_> {
     ///
     /// # Errors
     /// Its size cannot be set.
-    pub fn begins_with_old(
+    pub(crate) fn begins_with_old(
         &self,
         order: FileOrder<'_>,
         source: &Metadata,
@@ -57,7 +58,7 @@ impl Session<'_> {
             return Ok(false);
         }
         // What cannot be opened for reading is replaced as a whole.
-        let Ok(fd) = path::open_file_at(holder, last, false) else { return Ok(false) };
+        let Ok(fd) = path::open_file_at(&holder.fd, last, false) else { return Ok(false) };
         match copy::clone_file(&fd, file.fd()) {
             Ok(Offer::Done(())) => {}
             Ok(Offer::Never) => {
@@ -124,7 +125,7 @@ impl Session<'_> {
         let compares = local.end.unflushed.of(file.metadata.identity).is_empty();
         cache::forget(file.fd(), 0, size);
         let bytes = local.content().patch_range(transfer, range, compares, self.tools)?;
-        local.check_version(order.from, order.name, &supply.fd, &supply.metadata)?;
+        local.check_version(order.from, order.name, supply)?;
         let made = tap.map(|tap| tap.into_made(None)).into_iter().collect();
         Ok(Written { bytes, made, waits: None })
     }

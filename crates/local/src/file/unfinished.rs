@@ -47,7 +47,7 @@ impl<'a> Unfinished<'a> {
     ///
     /// # Errors
     /// Its metadata cannot be read.
-    pub fn new(
+    pub(crate) fn new(
         end: &LocalEnd,
         target: &'a TargetDirectory,
         fd: OwnedFd,
@@ -90,7 +90,7 @@ impl<'a> Unfinished<'a> {
     }
 
     /// Keeps the name whatever happens: it belongs to a later task, or the file was there before.
-    pub fn disarm(&mut self) {
+    pub(crate) fn disarm(&mut self) {
         self.armed = false;
     }
 

@@ -1,0 +1,316 @@
+//! Digests of content that is read for them, and the comparison of content with digests.
+use dmover_digest::{Fold, Pieces, Stream};
+use dmover_model::{
+    ByteRange, Content as Recorded, Digest, DigestPolicy, EntryError, Operation, PathBytes, Shape,
+    Side,
+};
+use dmover_observe::{Activity, station};
+use dmover_plan::verify::merged;
+use dmover_sys::{Errno, file};
+use std::time::Duration;
+
+use crate::content::Run;
+use crate::error::{at_destination, entry_error};
+use crate::reading::Shown;
+use crate::session::Session;
+use crate::source::Content;
+
+/// The block size; a block should still be in a processor's second-level cache after it was read.
+const BLOCK: usize = 256 << 10;
+
+/// The pause before an empty pipe is read again.
+const AGAIN_AFTER: Duration = Duration::from_millis(5);
+
+/// The range of a digest, and how it is computed.
+#[derive(Clone, Copy)]
+pub struct Part {
+    /// How the digest is computed.
+    pub shape: Shape,
+    /// First byte of the content.
+    pub start: u64,
+}
+
+impl Part {
+    /// A whole file.
+    pub(crate) fn whole(shape: Shape) -> Self {
+        Self { shape, start: 0 }
+    }
+
+    /// Everything that the digest is of, from its start on.
+    pub fn all(&self) -> ByteRange {
+        ByteRange { start: 0, end: self.shape.length() }
+    }
+}
+
+impl Session<'_> {
+    /// Hashes some pieces.
+    ///
+    /// # Errors
+    /// The content cannot be read, or is shorter by now.
+    pub fn digest(
+        &mut self,
+        content: &Content,
+        Part { shape, start }: Part,
+        range: ByteRange,
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<Vec<Digest>, EntryError> {
+        let [pieces] = self.digests(content, ([shape], start), range, shown)?;
+        Ok(pieces)
+    }
+
+    /// Computes several digests of the content from `start` on, reading it once.
+    ///
+    /// # Errors
+    /// The content cannot be read, or is shorter by now.
+    pub fn digests<const N: usize>(
+        &mut self,
+        content: &Content,
+        (shapes, start): ([Shape; N], u64),
+        range: ByteRange,
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<[Vec<Digest>; N], EntryError> {
+        let local = self.local;
+        let mut all = shapes.map(|shape| Pieces::new(shape, range.start));
+        let wanted = ByteRange { start: start + range.start, end: start + range.end };
+        let direct = local.way_to_read(content, wanted, shown)?;
+        let reading = local.reading(content, direct, shown, self.permit);
+        let whole = self.tools.buffer.len();
+        let block = if direct { whole } else { whole.min(BLOCK) };
+        let buffer = &mut self.tools.buffer[..block];
+        let mut feed = |run: Run<'_>| all.iter_mut().for_each(|pieces| run.feed(pieces));
+        local.content().read_range(reading, wanted, buffer, &mut feed)?;
+        Ok(all.map(Pieces::finish))
+    }
+
+    /// Hashes a stream until its end.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn digest_stream<const N: usize>(
+        &mut self,
+        content: &Content,
+        range: Option<ByteRange>,
+        policies: [DigestPolicy; N],
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<[(Part, Vec<Digest>); N], EntryError> {
+        let range = range.unwrap_or(ByteRange { start: 0, end: u64::MAX });
+        let mut streams = policies.map(|policy| (Stream::new(&policy), policy));
+        let mut at = 0;
+        while at < range.end {
+            self.check_hashing(shown)?;
+            station::at(Activity::SourceData);
+            let block = self.tools.buffer.len().min(BLOCK);
+            let read = match file::read(&content.fd, &mut self.tools.buffer[..block]) {
+                Err(Errno::AGAIN) => {
+                    // Another program has set the pipe to non-blocking mode.
+                    self.permit.progress();
+                    std::thread::sleep(AGAIN_AFTER);
+                    continue;
+                }
+                read => read.map_err(|e| entry_error(Side::Source, Operation::Read, shown(), e))?,
+            };
+            if read == 0 {
+                break;
+            }
+            let skip = range.start.saturating_sub(at).min(read as u64) as usize;
+            let end = (range.end - at).min(read as u64) as usize;
+            let bytes = &self.tools.buffer[skip..end.max(skip)];
+            for (stream, _) in &mut streams {
+                stream.update(bytes);
+            }
+            self.local.content().account_read(self.permit, read as u64);
+            at += read as u64;
+        }
+        // No other process may have read from it meanwhile.
+        self.check_hashing(shown)?;
+        Ok(streams.map(|(stream, policy)| {
+            let (shape, digest) = stream.finish(&policy);
+            (Part { shape, start: range.start }, vec![digest])
+        }))
+    }
+
+    fn check_hashing(&self, shown: Shown<'_>) -> Result<(), EntryError> {
+        self.local.content().check_held(self.permit, (Side::Source, Operation::Read), shown)
+    }
+
+    /// Hashes a whole file, which must stay unchanged meanwhile.
+    ///
+    /// # Errors
+    /// It cannot be read, or has changed.
+    pub fn digest_of_file(
+        &mut self,
+        content: &Content,
+        shape: Shape,
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<Vec<Digest>, EntryError> {
+        let part = Part::whole(shape);
+        let pieces = self.digest(content, part, part.all(), shown)?;
+        self.local.check_unchanged(content, shown)?;
+        Ok(pieces)
+    }
+
+    /// Compares pieces with their expected digests, beginning at `range`; `expected` has one digest for each.
+    ///
+    /// # Errors
+    /// The content cannot be read, or is shorter by now.
+    pub fn compare_pieces(
+        &mut self,
+        content: &Content,
+        shape: &Shape,
+        range: ByteRange,
+        expected: &[Digest],
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<Vec<ByteRange>, EntryError> {
+        let made = self.digest(content, Part::whole(*shape), range, shown)?;
+        let ranges = differing(shape, range.start, &made, expected);
+        Ok(ranges.into_iter().map(|r| ByteRange { end: r.end.min(range.end), ..r }).collect())
+    }
+
+    /// Compares the content of a file with its manifest record, up to the end of the file.
+    ///
+    /// # Errors
+    /// The content cannot be read, or has changed.
+    pub fn compare_recorded(
+        &mut self,
+        content: &Content,
+        recorded: &Recorded,
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<Vec<ByteRange>, EntryError> {
+        let (shape, size) = (&recorded.shape, content.metadata.size);
+        let part = Part::whole(*shape);
+        let there = whole_pieces(shape, size);
+        let mut ranges = if recorded.pieces.is_empty() {
+            let made = if size >= shape.length() {
+                Fold::of(shape, &self.digest(content, part, part.all(), shown)?)
+            } else {
+                None
+            };
+            if made == Some(recorded.digest) { Vec::new() } else { vec![part.all()] }
+        } else {
+            let expected = pieces_of(shape, there, &recorded.pieces);
+            let mut ranges = self.compare_pieces(content, shape, there, expected, shown)?;
+            ranges.push(ByteRange { start: there.end, end: shape.length() });
+            ranges
+        };
+        // Where nothing should be there is nothing to differ.
+        ranges.retain(|range| !range.is_empty());
+        self.local.check_unchanged(content, shown).map_err(at_destination)?;
+        Ok(merged(ranges))
+    }
+
+    /// Whether the content of a file differs from its manifest record. It must have the recorded size.
+    ///
+    /// # Errors
+    /// The content cannot be read, or has changed.
+    pub fn differs_from_record(
+        &mut self,
+        content: &Content,
+        recorded: &Recorded,
+        ranges: &[ByteRange],
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<bool, EntryError> {
+        let shape = &recorded.shape;
+        if content.metadata.size != shape.length() {
+            return Ok(true);
+        }
+        if recorded.pieces.is_empty() {
+            return Ok(!self.compare_recorded(content, recorded, shown)?.is_empty());
+        }
+        for range in ranges {
+            let range = whole_around(shape, *range);
+            let expected = pieces_of(shape, range, &recorded.pieces);
+            if !self.compare_pieces(content, shape, range, expected, shown)?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Ranges of the pieces that differ, with neighbours joined.
+pub fn differing(
+    shape: &Shape,
+    start: u64,
+    made: &[Digest],
+    expected: &[Digest],
+) -> Vec<ByteRange> {
+    let mut ranges: Vec<ByteRange> = Vec::new();
+    for number in 0..made.len().max(expected.len()) {
+        if made.get(number) == expected.get(number) {
+            continue;
+        }
+        let from = start.saturating_add((number as u64).saturating_mul(shape.piece()));
+        let whole = from.saturating_add(shape.piece());
+        // A piece that should follow the end of the content is named in full.
+        let end = if number < made.len() { whole.min(start + shape.length()) } else { whole };
+        match ranges.last_mut() {
+            Some(last) if last.end == from => last.end = end,
+            _ => ranges.push(ByteRange { start: from, end }),
+        }
+    }
+    ranges
+}
+
+/// The whole pieces that a range touches.
+fn whole_around(shape: &Shape, range: ByteRange) -> ByteRange {
+    let (piece, length) = (shape.piece(), shape.length());
+    let start = (range.start - range.start % piece).min(length);
+    ByteRange { start, end: range.end.div_ceil(piece).saturating_mul(piece).min(length) }
+}
+
+/// The complete pieces of a file of `size` bytes, or all of them.
+pub fn whole_pieces(shape: &Shape, size: u64) -> ByteRange {
+    let end = if size >= shape.length() { shape.length() } else { size - size % shape.piece() };
+    ByteRange { start: 0, end }
+}
+
+/// The digests of the pieces in a range that is aligned to pieces.
+pub fn pieces_of<'a>(shape: &Shape, range: ByteRange, pieces: &'a [Digest]) -> &'a [Digest] {
+    if range.is_empty() {
+        return &[];
+    }
+    let (from, to) = (range.start / shape.piece(), range.end.div_ceil(shape.piece()));
+    &pieces[(from as usize).min(pieces.len())..(to as usize).min(pieces.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dmover_model::HashType;
+
+    #[test]
+    fn differing_pieces_that_touch_are_one_range() {
+        let digest = |value: u8| Digest::new(&[value; 32]).expect("a digest");
+        let shape = Shape::plain(HashType::Blake3, 10_000, 1024);
+        let mut made = vec![digest(0); 10];
+        let expected = made.clone();
+        for piece in [1, 2, 9] {
+            made[piece] = digest(1);
+        }
+        let range = |start, end| ByteRange { start, end };
+        assert_eq!(
+            differing(&shape, 0, &made, &expected),
+            [range(1024, 3072), range(9216, 10_000)]
+        );
+        // From another start, and with more pieces than there should be, or fewer.
+        assert_eq!(differing(&shape, 50, &made, &expected)[0], range(1074, 3122));
+        assert_eq!(differing(&shape, 0, &expected, &expected[..8]), [range(8192, 10_000)]);
+        let longer = [expected.clone(), vec![digest(2)]].concat();
+        assert_eq!(differing(&shape, 0, &expected, &longer), [range(10_240, 11_264)]);
+    }
+
+    #[test]
+    fn ranges_are_widened_to_pieces_and_files_cut_to_them() {
+        let shape = Shape::plain(HashType::Blake3, 2500, 1024);
+        let range = |start, end| ByteRange { start, end };
+        assert_eq!(whole_around(&shape, range(1030, 1031)), range(1024, 2048));
+        assert_eq!(whole_around(&shape, range(0, 2049)), range(0, 2500));
+        assert_eq!(whole_around(&shape, range(2500, 3000)), range(2048, 2500));
+        assert_eq!(whole_pieces(&shape, 2047), range(0, 1024));
+        assert_eq!(whole_pieces(&shape, 2500), range(0, 2500));
+        assert_eq!(whole_pieces(&shape, 9999), range(0, 2500));
+        let pieces: Vec<_> = (0..3).map(|n| Digest::new(&[n; 32]).expect("a digest")).collect();
+        assert_eq!(pieces_of(&shape, range(1024, 2500), &pieces), &pieces[1..]);
+        assert_eq!(pieces_of(&shape, range(2500, 2500), &pieces), &[]);
+    }
+}

@@ -1,0 +1,275 @@
+//! The attributes of entries: read from a name at either end, from both for a comparison, and set again where they differ.
+use dmover_model::{EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Operation, Side};
+use dmover_observe::{Activity, station};
+use dmover_sys::xattr::Held;
+use dmover_sys::{AsFd, OwnedFd, flags, path, stat};
+use dmover_tree::Permit;
+
+use crate::attributes::{Attributes, Object};
+use crate::directory::{SourceDirectory, TargetDirectory};
+use crate::end::Local;
+use crate::error::{at_destination, entry_error};
+use crate::pair::Pair;
+use crate::reading::Shown;
+use crate::rights::Sides;
+use crate::source::{Content, Supply, open_to_read};
+
+/// An entry that stays open, with its attributes.
+pub struct OpenEntry {
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// As long as it is open, its inode number belongs to no other entry.
+    _fd: OwnedFd,
+}
+
+/// Both sides of an entry, open to compare and set attributes.
+pub struct EntryPair<'a> {
+    local: Local<'a>,
+    sides: Sides<'a>,
+    record: &'a EntryRecord,
+    source: OwnedFd,
+    destination: OwnedFd,
+    held: Held,
+}
+
+impl<'a> Local<'a> {
+    /// Opens a source entry for its attributes if it is still the one that was found; an entry that is neither a file nor a
+    /// directory is opened with O_PATH.
+    fn open_for_attributes(
+        &self,
+        from: &SourceDirectory,
+        record: &EntryRecord,
+        follows: bool,
+    ) -> Result<(OwnedFd, Held), EntryError> {
+        let shown = || from.place.entry(record.name.as_bytes());
+        let fail = |e| entry_error(Side::Source, Operation::Open, shown(), e);
+        let (directory, name) = (&from.fd, record.name.as_bytes());
+        let (fd, held) = match record.metadata.kind {
+            EntryKind::File => (path::open_file_at(directory, name, false), Held::Open),
+            EntryKind::Directory => (path::open_directory_at(directory, name), Held::Open),
+            _ if follows => (path::pin_at_following(directory, name), Held::Pinned),
+            _ => (path::pin_at(directory, name), Held::Pinned),
+        };
+        let fd = fd.map_err(fail)?;
+        let found = self.end.mounts.metadata(&stat::stat_fd(&fd).map_err(fail)?);
+        // A number that is free is given to the next entry, of whatever type: its attributes are no business of this one.
+        let same = (found.identity, found.kind) == (record.metadata.identity, record.metadata.kind);
+        if !same {
+            let words = "another entry has replaced this one";
+            let (side, class) = (Side::Source, ErrorClass::Changed);
+            return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
+        }
+        Ok((fd, held))
+    }
+
+    /// Opens a source entry and reads its attributes.
+    ///
+    /// # Errors
+    /// It cannot be opened, or is another entry by now.
+    pub fn open_entry(
+        &self,
+        from: &SourceDirectory,
+        record: &EntryRecord,
+        follows: bool,
+    ) -> Result<OpenEntry, EntryError> {
+        let shown = || from.place.entry(record.name.as_bytes());
+        let (fd, held) = self.open_for_attributes(from, record, follows)?;
+        let attributes = self.attributes().read(fd.as_fd(), held, &shown)?;
+        Ok(OpenEntry { attributes, _fd: fd })
+    }
+
+    /// The attributes of an open directory.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn attributes_of(&self, from: &SourceDirectory) -> Result<Attributes, EntryError> {
+        self.attributes().read(from.fd.as_fd(), Held::Open, &|| from.place.own())
+    }
+
+    /// The attributes of an open file.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn attributes_of_content(
+        &self,
+        content: &Content,
+        shown: Shown<'_>,
+    ) -> Result<Attributes, EntryError> {
+        self.attributes().read(content.fd.as_fd(), Held::Open, shown)
+    }
+
+    /// Adds its attributes to an open source file, to copy it.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn supply_of(&self, content: Content, shown: Shown<'_>) -> Result<Supply, EntryError> {
+        let attributes = self.attributes_of_content(&content, shown)?;
+        let Content { fd, metadata, .. } = content;
+        Ok(Supply { fd, metadata, attributes })
+    }
+
+    /// The attributes of a directory and of its copy.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn attributes_of_directories(
+        &self,
+        from: &SourceDirectory,
+        to: &TargetDirectory,
+    ) -> Result<[Attributes; 2], EntryError> {
+        let shown: [Shown<'_>; 2] = [&|| from.place.own(), &|| to.place.own()];
+        self.attributes_of_both([&from.fd, &to.fd], Held::Open, shown)
+    }
+
+    /// The attributes of a file and of its copy.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn attributes_of_pair(
+        &self,
+        Pair { source, destination }: &Pair,
+        shown: [Shown<'_>; 2],
+    ) -> Result<[Attributes; 2], EntryError> {
+        self.attributes_of_both([&source.fd, &destination.fd], Held::Open, shown)
+    }
+
+    /// The attributes of an open file and of what has its name in the other directory; `None` if that cannot be opened.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn attributes_beside(
+        &self,
+        source: &Content,
+        to: &TargetDirectory,
+        last: &[u8],
+        shown: [Shown<'_>; 2],
+    ) -> Result<Option<[Attributes; 2]>, EntryError> {
+        let Ok(other) = path::open_file_at(&to.fd, last, false) else { return Ok(None) };
+        self.attributes_of_both([&source.fd, &other], Held::Open, shown).map(Some)
+    }
+
+    fn attributes_of_both(
+        &self,
+        [source, destination]: [&OwnedFd; 2],
+        held: Held,
+        [source_shown, shown]: [Shown<'_>; 2],
+    ) -> Result<[Attributes; 2], EntryError> {
+        let rules = self.attributes();
+        let expected = rules.read(source.as_fd(), held, source_shown)?;
+        let found = rules.read(destination.as_fd(), held, shown).map_err(at_destination)?;
+        Ok([expected, found])
+    }
+
+    /// Opens both sides of an entry without content, with O_PATH.
+    ///
+    /// # Errors
+    /// A side cannot be opened.
+    pub fn pin_entry_pair(
+        &self,
+        sides: Sides<'a>,
+        record: &'a EntryRecord,
+    ) -> Result<EntryPair<'a>, EntryError> {
+        station::at(Activity::SourceNames);
+        let Sides { from, to, .. } = sides;
+        let (name, last) = (record.name.as_bytes(), record.destination_name().as_bytes());
+        let fail = |side, path, e| entry_error(side, Operation::Open, path, e);
+        let source = path::pin_at(&from.fd, name)
+            .map_err(|e| fail(Side::Source, from.place.entry(name), e))?;
+        let destination = path::pin_at(&to.fd, last)
+            .map_err(|e| fail(Side::Destination, to.place.entry(last), e))?;
+        Ok(EntryPair { local: *self, sides, record, source, destination, held: Held::Pinned })
+    }
+
+    /// Opens both sides of an entry: files for reading, others with O_PATH.
+    ///
+    /// # Errors
+    /// A side cannot be opened, or the source is another entry by now.
+    pub fn open_entry_pair(
+        &self,
+        sides: Sides<'a>,
+        record: &'a EntryRecord,
+        permit: &dyn Permit,
+    ) -> Result<EntryPair<'a>, EntryError> {
+        station::at(Activity::SourceNames);
+        let Sides { from, to, follows } = sides;
+        let last = record.destination_name().as_bytes();
+        let fail = |e| entry_error(Side::Destination, Operation::Open, to.place.entry(last), e);
+        let (source, destination, held) = if record.metadata.kind == EntryKind::File {
+            let source = self.content_of(from, record, follows, permit)?.fd;
+            let destination = open_to_read(&to.fd, last, false, permit).map_err(fail)?;
+            (source, destination, Held::Open)
+        } else {
+            let (source, held) = self.open_for_attributes(from, record, follows)?;
+            (source, path::pin_at(&to.fd, last).map_err(fail)?, held)
+        };
+        Ok(EntryPair { local: *self, sides, record, source, destination, held })
+    }
+}
+
+impl EntryPair<'_> {
+    /// The attributes of both sides.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn attributes(&self) -> Result<[Attributes; 2], EntryError> {
+        let Sides { from, to, .. } = self.sides;
+        let source_shown = || from.place.entry(self.record.name.as_bytes());
+        let shown = || to.place.entry(self.record.destination_name().as_bytes());
+        let fds = [&self.source, &self.destination];
+        self.local.attributes_of_both(fds, self.held, [&source_shown, &shown])
+    }
+
+    /// The attributes of the source.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn source_attributes(&self) -> Result<Attributes, EntryError> {
+        let shown = || self.sides.from.place.entry(self.record.name.as_bytes());
+        self.local.attributes().read(self.source.as_fd(), self.held, &shown)
+    }
+
+    /// The present metadata of the destination.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn found(&self) -> Result<Metadata, EntryError> {
+        let found = stat::stat_fd(&self.destination).map_err(|e| {
+            let path = self.sides.to.place.entry(self.record.destination_name().as_bytes());
+            entry_error(Side::Destination, Operation::Stat, path, e)
+        })?;
+        Ok(self.local.end.mounts.metadata(&found))
+    }
+
+    /// Sets all attributes of the destination, in the order of a new entry. `now`: its present metadata.
+    ///
+    /// # Errors
+    /// An attribute cannot be set. Others may have been set, and have moved the change time.
+    pub fn set(&self, attributes: &Attributes, now: &Metadata) -> Result<(), EntryError> {
+        let to = self.sides.to;
+        let last = self.record.destination_name().as_bytes();
+        let shown = || to.place.entry(last);
+        let object = Object {
+            fd: self.destination.as_fd(),
+            held: self.held,
+            kind: self.record.metadata.kind,
+            facts: &to.facts,
+            made: false,
+            replaces: None,
+            inherits: None,
+            place: Some((to.fd.as_fd(), last)),
+            path: &shown,
+        };
+        let rules = self.local.attributes();
+        if now.is_locked() {
+            rules.lift_flags(object.fd);
+        }
+        rules.remove_foreign(object, attributes)?;
+        rules.set(object, &self.record.metadata, attributes, now)?;
+        if object.held == Held::Open {
+            rules.set_project(object, attributes)?;
+            rules.carry_flags(object, attributes, flags::PLAIN)?;
+            rules.carry_flags(object, attributes, flags::LOCKS)?;
+        }
+        Ok(())
+    }
+}
