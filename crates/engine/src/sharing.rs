@@ -42,7 +42,7 @@ impl Sharing {
     pub fn is_of_another(&self, inode: u64, source: impl FnOnce() -> Option<SourceObject>) -> bool {
         let known = self.record.as_ref().map(|record| lock(record).linked(inode));
         match known {
-            Some(Ok(Some(known))) => !source().is_some_and(|now| now == known),
+            Some(Ok(Some(known))) => source().is_none_or(|now| now != known),
             Some(Err(_)) => true,
             Some(Ok(None)) | None => false,
         }
