@@ -39,7 +39,7 @@ pub struct Renaming<'a> {
 impl Session<'_> {
     /// Whether an entry is written under a temporary name. A name that is absent gets its content at once, unless the
     /// policy could later mistake an interrupted entry for one to keep.
-    pub fn needs_temporary(&self, decision: Decision) -> bool {
+    pub(crate) fn needs_temporary(&self, decision: Decision) -> bool {
         let policy = self.local.rules.policy;
         let keeps = matches!(policy.overwrite, Overwrite::Never | Overwrite::Older);
         decision == Decision::Replace || keeps || policy.backup.is_some()

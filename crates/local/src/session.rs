@@ -91,7 +91,7 @@ impl<'a> Session<'a> {
     }
 
     /// A temporary name that no other mover uses.
-    pub fn temporary_name(&self) -> Name {
+    pub(crate) fn temporary_name(&self) -> Name {
         self.temporaries.next()
     }
 
@@ -217,7 +217,7 @@ impl<'a> Session<'a> {
     ///
     /// A file server may have created it although its answer was lost. An entry under a random name of this job can be
     /// nothing else, so it is removed.
-    pub fn not_made(
+    pub(crate) fn not_made(
         &self,
         target: &TargetDirectory,
         name: &[u8],
