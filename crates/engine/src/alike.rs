@@ -67,6 +67,18 @@ impl Engine {
         Ok(Differing { kinds, unsettable })
     }
 
+    /// Differences between the attributes of the directories of a level that statx does not show.
+    pub(crate) fn directory_attributes(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+    ) -> Result<Differing, EntryError> {
+        let of = (level, EntryKind::Directory, Held::Open);
+        let sides = (level.source.fd.as_fd(), target.fd.as_fd());
+        let (one, other) = (|| level.own_source_path(), || level.own_target_path());
+        self.attribute_differences(of, sides, (&one, &other))
+    }
+
     pub(crate) fn pair_attributes(
         &self,
         level: &Level,

@@ -5,6 +5,7 @@
 //! renamed are left to the scan, which copies them as new.
 use dmover_local::error::entry_error;
 use dmover_local::make_directory::NewDirectory;
+use dmover_local::objects::object_of;
 use dmover_local::root::Root;
 use dmover_model::{
     Action, CatalogEntry, EntryError, EntryKind, Event, Identity, Item, Metadata, Move, MoveResult,
@@ -17,7 +18,6 @@ use dmover_sys::stat::{self, Stat};
 use dmover_sys::{Errno, OwnedFd, directory, mount, path, set};
 use std::sync::Arc;
 
-use crate::catalog_survey::object_of;
 use crate::context::Engine;
 use crate::level::TargetDirectory;
 use crate::mover::Mover;

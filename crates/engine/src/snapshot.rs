@@ -95,8 +95,7 @@ impl Mover<'_> {
         if based.decision == Decision::Skip {
             return Ok(true);
         }
-        let fail = |e| entry_error(Side::Destination, Operation::Open, level.own_target_path(), e);
-        let over = level.over(base).map_err(fail)?;
+        let over = level.over(base)?;
         if based.decision == Decision::Compare {
             let pair = engine.open_pair(&over, record, &based.metadata, self.permit())?;
             let source = &pair.source;

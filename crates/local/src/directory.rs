@@ -1,7 +1,8 @@
 //! Open directories of either end.
 use dmover_model::{
-    EntryError, EntryKind, ErrorClass, Metadata, Operation, PathBytes, Side, TreePath,
+    EntryError, EntryKind, ErrorClass, Identity, Metadata, Operation, PathBytes, Side, TreePath,
 };
+use dmover_observe::{Activity, station};
 use dmover_plan::acl;
 use dmover_plan::history::Clocks;
 use dmover_sys::flags::{self, Project};
@@ -13,8 +14,8 @@ use std::sync::{Arc, OnceLock};
 
 use crate::attributes::{DEFAULT_ACL, Object};
 use crate::capability::Facts;
-use crate::end::LocalEnd;
-use crate::error::entry_error;
+use crate::end::{Local, LocalEnd};
+use crate::error::{CallFailed, entry_error};
 use crate::mounts::UNSEEN;
 use crate::privilege::Privilege;
 use crate::root_side::{RootNames, RootSide};
@@ -51,6 +52,11 @@ impl Place {
     #[must_use]
     pub fn below(&self, name: &[u8]) -> Self {
         Self::new(&self.names, self.path.join(name))
+    }
+
+    /// The place of a directory further below.
+    pub(crate) fn further(&self, below: &TreePath) -> Self {
+        Self::new(&self.names, self.path.join_path(below))
     }
 
     /// Whether the root is a directory. Otherwise this one only contains the root, and is not of the job.
@@ -109,7 +115,10 @@ pub struct TargetDirectory {
 
 impl SourceDirectory {
     /// Another descriptor of the directory.
-    pub fn again(&self) -> Result<Self, Errno> {
+    ///
+    /// # Errors
+    /// It cannot be opened again.
+    pub fn again(&self) -> Result<Self, CallFailed> {
         Ok(Self {
             fd: path::open_directory_at(&self.fd, b".")?,
             place: self.place.clone(),
@@ -140,11 +149,25 @@ impl TargetDirectory {
     }
 
     /// Another descriptor of the directory.
-    pub fn again(&self) -> Result<Self, Errno> {
+    ///
+    /// # Errors
+    /// It cannot be opened again.
+    pub fn again(&self) -> Result<Self, CallFailed> {
         let (metadata, facts) = (self.metadata.clone(), Arc::clone(&self.facts));
         let (place, narrowed) = (self.place.clone(), self.narrowed.clone());
         let fd = path::open_directory_at(&self.fd, b".")?;
         Ok(Self { fd, place, metadata, facts, narrowed, ..*self })
+    }
+
+    /// Whether the directory above it is on the same device, as with a bind mount of a part of its own file system.
+    ///
+    /// # Errors
+    /// The metadata of one of them cannot be read.
+    pub fn is_on_device_above(&self) -> Result<bool, EntryError> {
+        let fail = |e| entry_error(Side::Destination, Operation::Stat, self.place.own(), e);
+        let found = stat::stat_fd(&self.fd).map_err(fail)?;
+        let above = stat::stat_at(&self.fd, b"..", false).map_err(fail)?;
+        Ok(above.device == found.device)
     }
 
     /// The directory itself, to set its attributes.
@@ -199,15 +222,86 @@ impl LocalEnd {
         self.source_directory(fd, place)
     }
 
+    /// Opens the directory that is a root of the source.
+    ///
+    /// # Errors
+    /// It cannot be opened, or its file system has no files to copy.
+    pub fn open_source_root(&self, side: &RootSide) -> Result<SourceDirectory, EntryError> {
+        let place = Place::new(&side.names, TreePath::root());
+        let fd = path::open_again(&side.parent)
+            .map_err(|e| entry_error(Side::Source, Operation::Open, place.own(), e))?;
+        self.source_directory(fd, place)
+    }
+
+    /// Opens a directory in one of the source. `follows`: also through a symbolic link.
+    ///
+    /// # Errors
+    /// It cannot be opened, or its file system has no files to copy.
+    pub fn enter_source(
+        &self,
+        above: &SourceDirectory,
+        name: &[u8],
+        follows: bool,
+    ) -> Result<SourceDirectory, EntryError> {
+        station::at(Activity::SourceNames);
+        let place = above.place.below(name);
+        let opened = if follows {
+            path::open_directory_following(&above.fd, name)
+        } else {
+            path::open_directory_below(&above.fd, name)
+        };
+        let fd = opened.map_err(|e| entry_error(Side::Source, Operation::Open, place.own(), e))?;
+        self.source_directory(fd, place)
+    }
+
+    /// The metadata of an entry of the source that need not be readable.
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    pub fn pinned_metadata(
+        &self,
+        from: &SourceDirectory,
+        name: &[u8],
+    ) -> Result<Metadata, EntryError> {
+        let fail = |e| entry_error(Side::Source, Operation::Open, from.place.entry(name), e);
+        let pinned = path::pin_at(&from.fd, name).map_err(fail)?;
+        Ok(self.mounts.metadata(&stat::stat_fd(&pinned).map_err(fail)?))
+    }
+
+    /// The identity of the directory in which a root lies.
+    ///
+    /// # Errors
+    /// Its metadata cannot be read.
+    pub fn identity_above(&self, root: &RootSide, side: Side) -> Result<Identity, EntryError> {
+        let found = stat::stat_fd(&root.parent)
+            .map_err(|e| entry_error(side, Operation::Stat, PathBytes::default(), e))?;
+        Ok(self.mounts.identity(&found))
+    }
+
+    /// Opens the directory that is a root of the destination.
+    ///
+    /// # Errors
+    /// It cannot be opened, or its metadata cannot be read.
+    pub fn open_target_root(&self, side: &RootSide) -> Result<TargetDirectory, EntryError> {
+        let place = Place::new(&side.names, TreePath::root());
+        let fd = path::open_directory_at(&side.parent, b".")
+            .map_err(|e| entry_error(Side::Destination, Operation::Open, place.own(), e))?;
+        self.target_directory(fd, false, place)
+    }
+
+    /// Opens a directory below one of an earlier snapshot, if it can be opened.
+    pub fn open_base(&self, above: &OwnedFd, path: &[u8]) -> Option<TargetDirectory> {
+        let fd = path::open_directory_below(above, path).ok()?;
+        let names = RootNames { display: PathBytes::default(), is_directory: true };
+        let place = Place::new(&Arc::new(names), TreePath::root());
+        self.target_directory(fd, false, place).ok()
+    }
+
     /// Describes a source directory that was just opened.
     ///
     /// # Errors
     /// Its metadata cannot be read, or its file system has no files to copy.
-    pub fn source_directory(
-        &self,
-        fd: OwnedFd,
-        place: Place,
-    ) -> Result<SourceDirectory, EntryError> {
+    fn source_directory(&self, fd: OwnedFd, place: Place) -> Result<SourceDirectory, EntryError> {
         let found = stat::stat_fd(&fd)
             .map_err(|e| entry_error(Side::Source, Operation::Stat, place.own(), e))?;
         let metadata = self.mounts.metadata(&found);
@@ -231,7 +325,7 @@ impl LocalEnd {
     ///
     /// # Errors
     /// Its metadata cannot be read.
-    pub fn target_directory(
+    pub(crate) fn target_directory(
         &self,
         fd: OwnedFd,
         fresh: bool,
@@ -263,6 +357,25 @@ impl LocalEnd {
             opened_up: false,
             narrowed: None,
         })
+    }
+}
+
+impl Local<'_> {
+    /// Opens the directory at a path below a root of the destination; `None` in a dry run if it does not exist.
+    ///
+    /// # Errors
+    /// It cannot be opened, or its metadata cannot be read.
+    pub fn open_target(
+        &self,
+        side: &RootSide,
+        at: &TreePath,
+    ) -> Result<Option<TargetDirectory>, EntryError> {
+        let place = Place::new(&side.names, at.clone());
+        match path::open_directory_below(&side.parent, &side.directory(at)) {
+            Err(error) if stat::is_absent(error) && self.rules.policy.dry_run => Ok(None),
+            Err(error) => Err(entry_error(Side::Destination, Operation::Open, place.own(), error)),
+            Ok(fd) => self.end.target_directory(fd, false, place).map(Some),
+        }
     }
 }
 

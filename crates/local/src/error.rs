@@ -1,6 +1,6 @@
 //! The errors of system calls on entries. Errors of entries are data, see `dmover_model`.
 use dmover_model::{EntryError, ErrorClass, Fatal, Operation, PathBytes, Side};
-use dmover_sys::Errno;
+use dmover_sys::{Errno, stat};
 use dmover_tree::Denied;
 use std::path::Path;
 
@@ -11,6 +11,44 @@ const EACCES: i32 = 13;
 /// Whether an error may come from a directory that cannot be changed now.
 pub fn is_locked_out(errno: i32) -> bool {
     matches!(errno, EPERM | EACCES)
+}
+
+/// A system call that failed. Whoever asked for it knows of which entry, and for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallFailed(pub(crate) Errno);
+
+impl CallFailed {
+    /// The error of an entry.
+    pub fn at(self, (side, operation): (Side, Operation), path: PathBytes) -> EntryError {
+        entry_error(side, operation, path, self.0)
+    }
+}
+
+impl From<Errno> for CallFailed {
+    fn from(error: Errno) -> Self {
+        Self(error)
+    }
+}
+
+impl std::fmt::Display for CallFailed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The error of a source entry with a name that a job cannot work with.
+pub fn no_name(path: PathBytes) -> EntryError {
+    entry_error(Side::Source, Operation::Stat, path, Errno::ILSEQ)
+}
+
+/// Whether an error says that nothing is there; 0 is none.
+pub fn is_absence(errno: i32) -> bool {
+    stat::is_absent_number(errno)
+}
+
+/// Whether an error says that a name is no directory.
+pub fn leads_to_no_directory(errno: i32) -> bool {
+    [Errno::NOTDIR, Errno::LOOP].map(Errno::raw_os_error).contains(&errno)
 }
 
 /// The error of an entry that is not attempted because the job is stopping.

@@ -1,11 +1,12 @@
 //! New directories of the destination.
 use dmover_model::{EntryError, ErrorClass, Metadata, Operation, Side};
 use dmover_observe::{Activity, station};
-use dmover_sys::{AsFd, Errno, OwnedFd, directory, path};
+use dmover_sys::{AsFd, Errno, OwnedFd, directory, path, stat};
 use dmover_tree::Limit;
 
 use crate::attributes::Attributes;
 use crate::directory::{Place, TargetDirectory};
+use crate::end::Local;
 use crate::error::entry_error;
 use crate::session::Session;
 
@@ -22,9 +23,36 @@ pub struct NewDirectory<'a> {
     pub place: &'a Place,
 }
 
+/// What has the name of a directory that is to be there.
+pub enum Arrival {
+    /// The directory.
+    Entered(TargetDirectory),
+    /// Nothing.
+    Missing,
+    /// An entry that is no directory.
+    Blocked,
+}
+
+impl Local<'_> {
+    /// Opens a directory that may be there already.
+    ///
+    /// # Errors
+    /// It cannot be opened, or its metadata cannot be read.
+    pub fn arrive(&self, new: NewDirectory<'_>) -> Result<Arrival, EntryError> {
+        station::at(Activity::TargetNames);
+        let NewDirectory { parent, name, place, .. } = new;
+        match self.open_own_directory(parent, name) {
+            Ok(fd) => self.end.target_directory(fd, false, place.clone()).map(Arrival::Entered),
+            Err(error) if stat::is_absent(error) => Ok(Arrival::Missing),
+            Err(Errno::NOTDIR | Errno::LOOP) => Ok(Arrival::Blocked),
+            Err(e) => Err(entry_error(Side::Destination, Operation::Open, place.own(), e)),
+        }
+    }
+}
+
 impl Session<'_> {
-    /// Makes a directory, closed to all others, and opens it. Returns whether it was made, and not there already because
-    /// another mover of this job works on the same list. `tried` is set once it may have been made: a file server may do
+    /// Makes a directory, closed to all others, and opens it. It is not fresh if it was there already because another
+    /// mover of this job works on the same list. `tried` is set once it may have been made: a file server may do
     /// it and lose the answer.
     ///
     /// # Errors
@@ -34,7 +62,7 @@ impl Session<'_> {
         new: NewDirectory<'_>,
         source: &Metadata,
         tried: &mut bool,
-    ) -> Result<(OwnedFd, bool), EntryError> {
+    ) -> Result<TargetDirectory, EntryError> {
         station::at(Activity::TargetNames);
         let NewDirectory { parent, name, place, .. } = new;
         let fail = |operation, e| entry_error(Side::Destination, operation, place.own(), e);
@@ -50,7 +78,8 @@ impl Session<'_> {
             }
         };
         let opened = path::open_directory_below(parent, name);
-        Ok((opened.map_err(|e| fail(Operation::Open, e))?, is_made))
+        let fd = opened.map_err(|e| fail(Operation::Open, e))?;
+        self.local.end.target_directory(fd, is_made, place.clone())
     }
 
     /// Checks that a directory that was just made is the one that was opened: another program may have replaced it.

@@ -1,12 +1,12 @@
 //! The catalog of a run: which jobs keep one.
 use dmover_journal::{Catalog, Only, Scope, Survey};
+use dmover_local::objects::object_of;
 use dmover_local::root::{Resolved, Root};
 use dmover_model::{ChangedPlace, Fatal, FollowLinks, JobId, RecheckSet, TreePath, Verb};
 use dmover_sys::{path, stat};
 use std::collections::BTreeSet;
 
 use super::{Job, JobList};
-use crate::catalog_survey::object_of;
 
 /// Starts the survey of a pass over one whole tree. Entries from lists, or behind followed links, have no place of
 /// their own that could be renamed. Also returns the doubts of earlier passes.
