@@ -8,6 +8,7 @@
 pub mod allowed_trees;
 pub mod attributes;
 pub mod capability;
+mod case;
 pub mod content;
 pub mod destination_lock;
 pub mod digest_tap;
