@@ -10,6 +10,7 @@ pub mod attributes;
 pub mod capability;
 mod case;
 pub mod content;
+pub mod counted_tree;
 pub mod destination_lock;
 pub mod digest_tap;
 pub mod directory;
