@@ -65,7 +65,7 @@ fn mark_of(directory: &OwnedFd) -> Result<Option<Vec<u8>>> {
 ///
 /// # Errors
 /// It could not be looked into. What it is, nobody knows, so it must not be emptied.
-pub fn is_trash(parent: &OwnedFd, name: &Name) -> Result<bool> {
+pub(crate) fn is_trash(parent: &OwnedFd, name: &Name) -> Result<bool> {
     match path::open_directory_at(parent, name.as_bytes()) {
         Ok(fd) => find_mark(&fd),
         // It went, or is no directory any more.

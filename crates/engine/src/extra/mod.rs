@@ -13,7 +13,7 @@ mod delete;
 mod guard;
 mod meant;
 
-pub(crate) use guard::{doubt, is_empty, refuse_missing_destination};
+pub(crate) use guard::{doubt, refuse_missing_destination};
 pub(crate) use meant::refuse_unmeant;
 
 /// A name that only the destination has.
