@@ -1,22 +1,21 @@
 //! The checks before and after a pass: which source directories have changed names, and which entries are equal on both
 //! sides in the end.
-use dmover_local::error::entry_error;
+use dmover_local::error::CallFailed;
+use dmover_local::listing::Listing;
+use dmover_local::object::says_nothing;
 use dmover_local::root::Root;
+use dmover_local::seen_names::SeenNames;
 use dmover_model::{
-    CatalogEntry, DirectoryState, EntryError, EntryKind, EntryRecord, Identity, ListedName, Name,
-    Object, Operation, Revisit, RootId, Segment, Side, Surveyed, Timestamp, TreePath,
+    CatalogEntry, DirectoryState, EntryError, EntryKind, EntryRecord, Identity, Name, Object,
+    Operation, Revisit, RootId, Segment, Side, Surveyed, TreePath,
 };
 use dmover_observe::{Activity, station};
 use dmover_plan::history::{COARSE, SKEW, later};
 use dmover_plan::temporary::is_temporary;
-use dmover_sys::directory::{DirectoryReader, TypeHint};
-use dmover_sys::stat::{self, Stat};
-use dmover_sys::{AsFd, Errno, OwnedFd, path};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::context::Engine;
-use crate::extra::SeenNames;
 use crate::level::{Level, SourceDirectory};
 use crate::mover::Mover;
 
@@ -24,18 +23,6 @@ use crate::mover::Mover;
 const NAMES_MAX: usize = 4096;
 /// The most names of one directory that only the destination has; more cannot have been renamed one by one.
 const LEFT_MAX: usize = 65_536;
-
-/// The identity of an entry.
-pub(crate) fn object_of((stat, birth): &(Stat, Option<(i64, u32)>)) -> Object {
-    let birth = birth.map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds });
-    Object { inode: stat.inode, birth }
-}
-
-fn state_of(found: &(Stat, Option<(i64, u32)>)) -> DirectoryState {
-    let time = |(seconds, nanoseconds)| Timestamp { seconds, nanoseconds };
-    let stat = &found.0;
-    DirectoryState { object: object_of(found), mtime: time(stat.mtime), ctime: time(stat.ctime) }
-}
 
 impl Engine {
     /// A directory of both sides, by its path alone.
@@ -68,38 +55,30 @@ impl Mover<'_> {
             }
             self.engine.limits.operation(&self.engine.control, self.lease);
             self.lease.extend();
-            if let Err(errno) = self.revisit(revisit) {
-                self.tell_not_revisited(revisit, errno);
+            if let Err(error) = self.revisit(revisit) {
+                self.tell_not_revisited(revisit, error);
             }
         }
     }
 
     /// Reports a directory whose names could not be compared with those of the catalog. Names that were exchanged in it
     /// would be found by nothing else, so the pass has failed.
-    fn tell_not_revisited(&self, revisit: &Revisit, errno: Errno) {
-        match errno {
-            // It went, or its names say nothing. What may not be read fails in the scan, which reports it.
-            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::OPNOTSUPP | Errno::ILSEQ => {}
-            Errno::ACCESS | Errno::PERM => {}
-            _ => {
-                let Ok(root) = self.engine.root(RootId::ONLY) else { return };
-                let path = root.source.display().join(&revisit.path);
-                let (side, operation) = (Side::Source, Operation::Read);
-                return self.engine.error(entry_error(side, operation, path, errno));
-            }
+    fn tell_not_revisited(&self, revisit: &Revisit, error: CallFailed) {
+        // What may not be read fails in the scan, which reports it.
+        if !says_nothing(error) {
+            let Ok(root) = self.engine.root(RootId::ONLY) else { return };
+            let path = root.source.display().join(&revisit.path);
+            return self.engine.error(error.at((Side::Source, Operation::Read), path));
         }
-        tracing::debug!(%errno, path = ?revisit.path, "cannot check a directory for renames");
+        tracing::debug!(%error, path = ?revisit.path, "cannot check a directory for renames");
     }
 
-    fn revisit(&mut self, revisit: &Revisit) -> Result<(), Errno> {
+    fn revisit(&mut self, revisit: &Revisit) -> Result<(), CallFailed> {
         station::at(Activity::SourceNames);
         let Ok(root) = self.engine.root(RootId::ONLY) else { return Ok(()) };
         let Revisit { path, inode, known } = revisit;
-        let relative = root.source.relative(path);
-        let found = stat::stat_born_at(&root.source.parent, &relative)?;
-        let state = state_of(&found);
-        let here = self.engine.end.mounts.identity(&found.0).mount == root.mount;
-        let own = self.engine.end.mounts.metadata(&found.0);
+        let (state, own) = self.engine.end.revisit(&root.source, path)?;
+        let here = own.identity.mount == root.mount;
         let takes_part = path.is_root() || self.engine.filter.admits_below(path, &own);
         if !here || state.object.inode != *inode || !takes_part {
             return Ok(());
@@ -109,34 +88,17 @@ impl Mover<'_> {
             self.tell(Surveyed::Unchanged { inode, path });
             return Ok(());
         }
-        let fd = path::open_directory_below(&root.source.parent, &relative)?;
-        let object = object_of(&stat::stat_born_at(&fd, b"")?);
         let mut names = Vec::new();
-        let mut first = true;
-        let mut reader = self.readers.pop().unwrap_or_default();
-        let read = reader.read_numbered(&fd, |name, hint, inode| -> Result<bool, Errno> {
-            self.lease.extend();
-            // Some file systems have other numbers in directories than elsewhere: then these say nothing.
-            if std::mem::take(&mut first) && stat::stat_at(&fd, name, false)?.inode != inode {
-                return Err(Errno::OPNOTSUPP);
-            }
-            let is_directory = match hint {
-                TypeHint::Directory => true,
-                TypeHint::File | TypeHint::Other => false,
-                TypeHint::Unknown => stat::stat_at(&fd, name, false)
-                    .is_ok_and(|found| found.file_type() == stat::FileType::Directory),
-            };
-            let name = Name::new(name).map_err(|_| Errno::ILSEQ)?;
-            names.push(ListedName { name, inode, is_directory });
-            if names.len() >= NAMES_MAX {
-                let names = std::mem::take(&mut names);
-                let path = path.clone();
-                self.tell(Surveyed::Listed { object, path, names, last: false });
-            }
-            Ok(true)
-        });
-        self.readers.push(reader);
-        read?;
+        let object = self.with_buffer(|mover, buffer| {
+            root.source.each_numbered(path, buffer, |object, name| {
+                mover.lease.extend();
+                names.push(name);
+                if names.len() >= NAMES_MAX {
+                    let (names, path) = (std::mem::take(&mut names), path.clone());
+                    mover.tell(Surveyed::Listed { object, path, names, last: false });
+                }
+            })
+        })?;
         self.tell(Surveyed::Listed { object, path: path.clone(), names, last: true });
         Ok(())
     }
@@ -169,8 +131,8 @@ impl Mover<'_> {
             let mut object = Object { inode: source.identity.inode, birth: None };
             if late {
                 // Only then the catalog is asked which object it knows.
-                let Ok(found) = stat::stat_born_at(&level.source.fd, b"") else { return };
-                object = object_of(&found);
+                let Ok(state) = level.source.state() else { return };
+                object = state.object;
             }
             let (path, above) = (level.path.clone(), above.source.metadata.identity.inode);
             self.outcome.survey.push(Surveyed::Entered { object, path, above, late });
@@ -216,8 +178,9 @@ impl Mover<'_> {
         if !engine.keeps_catalog {
             return;
         }
-        let found = stat::stat_at(&level.source.fd, record.name.as_bytes(), engine.follows_links());
-        if found.is_ok_and(|now| engine.end.mounts.identity(&now) != record.metadata.identity) {
+        let (name, follows) = (record.name.as_bytes(), engine.follows_links());
+        let found = engine.end.find_source(&level.source, name, follows).ok().flatten();
+        if found.is_some_and(|now| now.identity != record.metadata.identity) {
             engine.doubt(level.path.join(record.name.as_bytes()));
         }
     }
@@ -271,14 +234,10 @@ impl Mover<'_> {
         let root = engine.root(RootId::ONLY)?;
         let level = engine.level_at(RootId::ONLY, &root, path.clone())?;
         let recorded = self.record_level(&level);
-        recorded.map_err(|e| {
-            let operation = Operation::ReadDirectory;
-            let shown = level.own_source_path();
-            entry_error(Side::Source, operation, shown, e)
-        })
+        recorded.map_err(|e| level.source.unread(e))
     }
 
-    fn record_level(&mut self, level: &Level) -> Result<(), Errno> {
+    fn record_level(&mut self, level: &Level) -> Result<(), CallFailed> {
         station::at(Activity::SourceNames);
         let engine = self.engine;
         let Some(target) = &level.target else { return Ok(()) };
@@ -286,8 +245,8 @@ impl Mover<'_> {
         if !here {
             return Ok(());
         }
-        let state = state_of(&stat::stat_born_at(&level.source.fd, b"")?);
-        let copy = object_of(&stat::stat_born_at(&target.fd, b"")?);
+        let state = level.source.state()?;
+        let copy = target.identify()?;
         let mut part = Segment {
             state,
             copy,
@@ -300,7 +259,7 @@ impl Mover<'_> {
             last: false,
         };
         let mut seen = SeenNames::default();
-        self.each_in(&level.source.fd, |mover, name| {
+        self.each_in(&level.source.listing()?, |mover, name| {
             seen.insert(name.as_bytes());
             if is_temporary(name.as_bytes()) {
                 return Ok(());
@@ -322,11 +281,14 @@ impl Mover<'_> {
             }
             Ok(())
         })?;
-        self.each_in(&target.fd, |_, name| {
+        self.each_in(&target.listing()?, |_, name| {
             let bytes = name.as_bytes();
-            if part.left.len() < LEFT_MAX && !is_temporary(bytes) && !seen.has(level, bytes)? {
-                let found = stat::stat_born_at(&target.fd, bytes)?;
-                part.left.push((name, object_of(&found)));
+            if part.left.len() < LEFT_MAX
+                && !is_temporary(bytes)
+                && !seen.has(&level.source, bytes)?
+            {
+                let object = target.object_at(bytes)?;
+                part.left.push((name, object));
             }
             Ok(())
         })?;
@@ -341,18 +303,16 @@ impl Mover<'_> {
 
     fn each_in(
         &mut self,
-        fd: &OwnedFd,
-        mut action: impl FnMut(&mut Self, Name) -> Result<(), Errno>,
-    ) -> Result<(), Errno> {
-        let fd = path::open_directory_at(fd, b".")?;
-        let mut reader: DirectoryReader = self.readers.pop().unwrap_or_default();
-        let read = reader.read(&fd, |name, _| -> Result<bool, Errno> {
-            self.lease.extend();
-            action(self, Name::new(name).map_err(|_| Errno::ILSEQ)?)?;
-            Ok(true)
-        });
-        self.readers.push(reader);
-        read.map(drop)
+        listing: &Listing,
+        mut action: impl FnMut(&mut Self, Name) -> Result<(), CallFailed>,
+    ) -> Result<(), CallFailed> {
+        self.with_buffer(|mover, buffer| {
+            listing.read(buffer, |listed| {
+                mover.lease.extend();
+                action(mover, listed.name()?)?;
+                Ok(true)
+            })
+        })
     }
 }
 
@@ -371,20 +331,20 @@ impl Mover<'_> {
     fn recorded(&self, level: &Level, name: &Name) -> Recorded {
         let engine = self.engine;
         let Some(target) = &level.target else { return Recorded::Unlike };
-        let look = |fd: &OwnedFd| stat::stat_born_at(fd.as_fd(), name.as_bytes());
-        let Ok(source) = look(&level.source.fd) else { return Recorded::Unlike };
-        let new = engine.end.mounts.metadata(&source.0);
+        let bytes = name.as_bytes();
+        let looked = engine.end.source_object(&level.source, bytes);
+        let Ok((new, source)) = looked else { return Recorded::Unlike };
         let below = level.path.join(name.as_bytes());
         let here = new.identity.mount == level.root.mount;
         if !here || !engine.filter.admits(below.as_bytes(), &new) {
             return Recorded::LeftOut;
         }
-        let Ok(copy) = look(&target.fd) else { return Recorded::Unlike };
-        if source.1.is_none() || copy.1.is_none() {
+        let looked = engine.end.target_object(target, bytes);
+        let Ok((old, copy)) = looked else { return Recorded::Unlike };
+        if source.birth.is_none() || copy.birth.is_none() {
             // Without a time of birth it could be another object by then.
             return Recorded::LeftOut;
         }
-        let old = engine.end.mounts.metadata(&copy.0);
         let there = old.identity.mount == target.metadata.identity.mount && old.kind == new.kind;
         // If an entry was exchanged with another of the same size and time after both were checked, only this shows it.
         // Renamed and compared entries are known whatever their times: not every file system changes times then.
@@ -405,8 +365,8 @@ impl Mover<'_> {
         let entry = Box::new(CatalogEntry {
             name: name.clone(),
             kind: new.kind,
-            source: object_of(&source),
-            copy: object_of(&copy),
+            source,
+            copy,
             size: new.size,
             mtime: new.mtime,
         });

@@ -1,11 +1,10 @@
 //! The tree that is compared with a manifest.
-use dmover_local::error::{at_destination, entry_error};
+use dmover_local::error::at_destination;
 use dmover_model::{
     Answer, CoordinatorRequest, DifferenceKind, DirectoryRef, EntryError, EntryKind, ErrorClass,
-    Metadata, Operation, Side, Times, Timestamp, TreePath,
+    Metadata, Operation, Side, Times, TreePath,
 };
 use dmover_observe::lock;
-use dmover_sys::set;
 
 use crate::context::{CHECKED, Engine};
 use crate::finding::Finding;
@@ -64,13 +63,10 @@ impl Mover<'_> {
             return Ok(());
         };
         let root = engine.root(at.root)?;
-        let shown = || root.written().join(&at.path);
         let Some(target) = engine.open_target(&root, &at.path, at.destination)? else {
             return Ok(());
         };
-        let time = |time: Timestamp| Some((time.seconds, time.nanoseconds));
-        set::times(&target.fd, time(atime), time(mtime))
-            .map_err(|e| entry_error(Side::Destination, Operation::SetTimes, shown(), e))
+        target.set_times(atime, mtime)
     }
 }
 

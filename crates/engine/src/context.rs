@@ -1,6 +1,5 @@
 //! The state that all movers of one job in one process share.
 use dmover_journal::{Failures, KnownPaths, OpenFiles};
-use dmover_local::attributes::AttributeRules;
 use dmover_local::destination_lock::DestinationLock;
 use dmover_local::directory::{SourceDirectory, TargetDirectory};
 use dmover_local::end::{Local, LocalEnd, Rules};
@@ -292,11 +291,6 @@ impl Engine {
             fills: self.spec.verb.fills(),
         };
         Local { end: &self.end, rules, reports: self }
-    }
-
-    /// How attributes are read and set.
-    pub(crate) fn attributes(&self) -> AttributeRules<'_> {
-        self.local().attributes()
     }
 
     /// Whether a directory behind a followed link lies below a destination root.

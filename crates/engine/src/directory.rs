@@ -1,17 +1,15 @@
 //! Directories: created closed, filled, and given their metadata when nothing is left below them.
-use dmover_local::attributes::{Attributes, Object};
-use dmover_local::error::{EPERM, entry_error, is_locked_out};
-use dmover_local::make_directory::NewDirectory;
+use dmover_local::error::{EPERM, is_locked_out};
+use dmover_local::finish::Finish;
+use dmover_local::make_directory::{Arrival, NewDirectory};
 use dmover_model::{
     Action, Attribute, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, Identity, Item,
-    Metadata, Note, Operation, Side, Verb,
+    Metadata, Operation, Side, Verb,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::equality::same_time;
 use dmover_plan::itemize;
 use dmover_plan::temporary::is_temporary;
-use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, Errno, directory, flags, path, stat};
 
 use crate::context::Engine;
 use crate::level::{Level, SourceDirectory, TargetDirectory};
@@ -21,36 +19,38 @@ impl Mover<'_> {
     /// Opens or creates the destination directory; `None` in a dry run if it does not exist.
     pub(crate) fn make_target(
         &mut self,
-        new: NewDirectory<'_>,
+        new: &NewDirectory<'_>,
         source: &Metadata,
     ) -> Result<Option<TargetDirectory>, EntryError> {
         let engine = self.engine;
         // A file server may make it and lose the answer: then the next attempt finds it.
         let mut tried = false;
         engine.insist(|| {
-            let made = self.try_to_make(new, source, &mut tried)?;
-            Ok(made.map(|target| TargetDirectory { made: target.made || tried, ..target }))
+            let mut made = self.try_to_make(new, source, &mut tried)?;
+            if let Some(target) = &mut made {
+                target.made |= tried;
+            }
+            Ok(made)
         })
     }
 
     fn try_to_make(
         &mut self,
-        new: NewDirectory<'_>,
+        new: &NewDirectory<'_>,
         source: &Metadata,
         tried: &mut bool,
     ) -> Result<Option<TargetDirectory>, EntryError> {
-        station::at(Activity::TargetNames);
         let engine = self.engine;
-        let NewDirectory { parent, inherits_acl, name, place } = new;
-        match engine.local().open_own_directory(parent, name) {
-            Ok(fd) => {
-                let mut target = engine.target_directory(fd, false, place.clone())?;
+        let NewDirectory { inherits_acl, place, .. } = new;
+        match engine.local().arrive(new)? {
+            Arrival::Entered(found) => {
+                let mut target = engine.accept(found)?;
                 target.opened_up = engine.local().open_up(&target)?;
                 self.remove_leftovers(&target, Some(source))?;
                 return Ok(Some(target));
             }
-            Err(error) if stat::is_absent(error) => {}
-            Err(Errno::NOTDIR | Errno::LOOP) if engine.spec.verb == Verb::Sync => {
+            Arrival::Missing => {}
+            Arrival::Blocked if engine.spec.verb == Verb::Sync => {
                 if engine.spec.policy.dry_run {
                     engine.count_missing_directory();
                     return Ok(None);
@@ -58,26 +58,24 @@ impl Mover<'_> {
                 self.session.make_way(new)?;
                 engine.count(Counter::EntriesReplaced);
             }
-            Err(Errno::NOTDIR | Errno::LOOP) => {
+            Arrival::Blocked => {
                 let words = "the destination entry is not a directory";
                 let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
                 let operation = Operation::MakeDirectory;
                 return Err(EntryError::plain(side, operation, class, place.own(), words));
             }
-            Err(e) => return Err(entry_error(Side::Destination, Operation::Open, place.own(), e)),
         }
         if engine.spec.policy.dry_run {
             engine.count_missing_directory();
             return Ok(None);
         }
-        let (fd, is_made) = self.session.make_directory(new, source, tried)?;
-        let mut target = engine.target_directory(fd, is_made, place.clone())?;
-        if !is_made {
+        let mut target = engine.accept(self.session.make_directory(new, source, tried)?)?;
+        if !target.fresh {
             return Ok(Some(target));
         }
         let by_record = engine.dresses_by_record();
         if !by_record {
-            target.default_acl = inherits_acl;
+            target.default_acl = *inherits_acl;
         }
         self.session.check_made(&target)?;
         engine.count(Counter::DirectoriesCreated);
@@ -102,41 +100,17 @@ impl Mover<'_> {
         if engine.spec.policy.dry_run || searched {
             return Ok(());
         }
-        let place = &target.place;
-        let fail = |operation, e| entry_error(Side::Destination, operation, place.own(), e);
-        let mut found = Vec::new();
-        // A descriptor of its own, so that the position of `target` stays at the start.
-        let fd = path::open_directory_at(&target.fd, b".").map_err(|e| fail(Operation::Open, e))?;
-        let mut reader = self.readers.pop().unwrap_or_default();
-        let read = reader
-            .read(&fd, |name, _| -> Result<bool, Errno> {
+        let clears_locks = source.is_some_and(Metadata::is_locked);
+        self.with_buffer(|mover, buffer| {
+            let is_leftover = |name: &[u8]| {
                 // No other job works on a tree that becomes a snapshot.
                 let foreign = engine.sharing.is_some() && engine.temporaries.is_foreign(name);
-                if is_temporary(name) && (self.is_leftover(name) || foreign) {
-                    found.push(name.to_vec());
-                }
-                Ok(true)
-            })
-            .map_err(|e| fail(Operation::ReadDirectory, e));
-        self.readers.push(reader);
-        read?;
+                is_temporary(name) && (mover.is_leftover(name) || foreign)
+            };
+            let tell = |error| engine.error(error);
+            mover.session.remove_leftovers(target, clears_locks, buffer, is_leftover, tell)
+        })?;
         *self.cleaned = Some(identity);
-        for name in found {
-            let mut gone = directory::unlink(&target.fd, &name);
-            if gone == Err(Errno::PERM)
-                && source.is_some_and(Metadata::is_locked)
-                && engine.attributes().lift_flags(target.fd.as_fd())
-            {
-                gone = directory::unlink(&target.fd, &name);
-            }
-            match gone {
-                Ok(()) => engine.note(Note::LeftoverRemoved, || {
-                    place.own().join(&dmover_model::TreePath::root().join(&name))
-                }),
-                Err(error) if stat::is_absent(error) => {}
-                Err(error) => engine.error(fail(Operation::Unlink, error)),
-            }
-        }
         Ok(())
     }
 
@@ -175,10 +149,7 @@ impl Mover<'_> {
     }
 
     fn unlock_directory(&self, level: &Level) -> bool {
-        level
-            .target
-            .as_ref()
-            .is_some_and(|target| self.engine.attributes().lift_flags(target.fd.as_fd()))
+        level.target.as_ref().is_some_and(|target| self.engine.local().clear_locks(target))
     }
 
     fn try_to_finish(&self, level: &Level) -> Result<(), EntryError> {
@@ -191,47 +162,17 @@ impl Mover<'_> {
         if engine.spec.policy.dry_run {
             return self.preview_finish(level, target);
         }
-        let source = &level.source;
-        let shown = || level.own_target_path();
-        let source_shown = || level.own_source_path();
-        let found = stat::stat_fd(&target.fd)
-            .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
-        let now = engine.end.mounts.metadata(&found);
-        if engine.spec.verb == Verb::Sync && self.is_finished(level, target, &now) {
-            engine.count_unsettable(&source.metadata, &now);
+        let (local, source) = (engine.local(), &level.source);
+        let now = &local.now(target)?;
+        if engine.spec.verb == Verb::Sync && self.is_finished(level, target, now) {
+            engine.count_unsettable(&source.metadata, now);
             return Ok(());
         }
         self.check_lease(level, b"")?;
-        let mut attributes =
-            engine.attributes().read(source.fd.as_fd(), Held::Open, &source_shown)?;
-        let plain = target.made && !target.hands_down_project;
-        engine.settle_project(level, EntryKind::Directory, &mut attributes, plain)?;
-        let object = target.object(&shown);
-        engine.attributes().set_project(object, &attributes)?;
-        // What was inherited was taken away when the directory was made.
-        engine.attributes().prepare(Object { inherits: None, ..object }, &attributes)?;
+        let project = engine.project_of(level, EntryKind::Directory);
         // A copy only adds, as cp does.
-        if !target.made && engine.spec.verb != Verb::Copy {
-            engine.attributes().remove_foreign(object, &attributes)?;
-        }
-        engine.attributes().set(object, &source.metadata, &attributes, &now)?;
-        engine.attributes().carry_flags(object, &attributes, flags::PLAIN)?;
-        let step = target.facts.granularity_ns();
-        let (atime, mtime) = (source.metadata.atime, source.metadata.mtime);
-        // A pass over what it made before leaves alone what only reading has changed.
-        let passes = engine.spec.verb == Verb::Sync && !target.made;
-        let read = !passes && !same_time(atime, now.atime, step);
-        if read || !same_time(mtime, now.mtime, step) {
-            engine.attributes().set_times(object, &source.metadata)?;
-        }
-        engine.attributes().carry_flags(object, &attributes, flags::LOCKS)?;
-        if target.made || target.narrowed.is_some() {
-            return Ok(());
-        }
-        // Whatever was set has moved the change time.
-        let after = stat::stat_fd(&target.fd)
-            .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
-        if engine.end.mounts.metadata(&after).ctime != now.ctime {
+        let removes_foreign = !target.made && engine.spec.verb != Verb::Copy;
+        if local.finish(source, target, Finish { now, project, removes_foreign })? {
             engine.count(Counter::DirectoriesUpdated);
         }
         Ok(())
@@ -314,7 +255,7 @@ impl Mover<'_> {
         let Some(target) = level.target.as_ref().filter(|target| target.folds_case) else {
             return Ok(());
         };
-        if stat::stat_at(&target.fd, name, false).is_err() || self.session.is_exact(target, name) {
+        if target.kind_of(name).is_none() || self.session.is_exact(target, name) {
             return Ok(());
         }
         let words = "an entry whose name differs only in case exists here";
@@ -333,8 +274,7 @@ impl Mover<'_> {
         if !engine.filter.has_rules() || !excludes() {
             return Ok(());
         }
-        let found = stat::stat_at(&target.fd, name, false);
-        if found.is_ok_and(|found| found.file_type() != stat::FileType::Directory) {
+        if target.kind_of(name).is_some_and(|kind| kind != EntryKind::Directory) {
             let words = "a rule excludes the destination entry, which is not a directory";
             let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
             let (operation, path) = (Operation::MakeDirectory, level.target_path(name));
@@ -362,14 +302,8 @@ impl Mover<'_> {
                 None
             }
             Some(above) => {
-                let place = above.place.below(name);
-                let new = NewDirectory {
-                    parent: &above.fd,
-                    inherits_acl: above.default_acl,
-                    name,
-                    place: &place,
-                };
-                let mut make = || self.make_target(new, &source.metadata);
+                let new = above.new_directory(name);
+                let mut make = || self.make_target(&new, &source.metadata);
                 match make() {
                     Err(error) if is_locked_out(error.errno) && engine.lift_directory(level) => {
                         make()?
@@ -409,38 +343,19 @@ impl Mover<'_> {
 
     fn try_closed_directory(&mut self, level: &Level, name: &[u8]) -> Result<(), EntryError> {
         let engine = self.engine;
-        let source_shown = || level.source_path(name);
-        let shown = || level.target_path(name);
-        let fail = |e| entry_error(Side::Source, Operation::Open, source_shown(), e);
-        let pinned = path::pin_at(&level.source.fd, name).map_err(fail)?;
-        let metadata = engine.end.mounts.metadata(&stat::stat_fd(&pinned).map_err(fail)?);
+        let metadata = engine.end.pinned_metadata(&level.source, name)?;
         let Some(above) = level.target.as_ref().filter(|_| metadata.kind == EntryKind::Directory)
         else {
             return Ok(());
         };
-        let place = &above.place.below(name);
-        let (parent, inherits_acl) = (&above.fd, above.default_acl);
-        let new = NewDirectory { parent, inherits_acl, name, place };
-        let made = self.make_target(new, &metadata)?;
+        let made = self.make_target(&above.new_directory(name), &metadata)?;
         let Some(target) = made.filter(|_| !engine.spec.policy.dry_run) else { return Ok(()) };
-        let object = target.object(&shown);
-        // Attributes of a directory that may not be opened are mostly out of reach as well.
-        let attributes = Attributes::default();
-        engine.attributes().set(object, &metadata, &attributes, &target.metadata)?;
-        engine.attributes().set_times(object, &metadata)
+        engine.local().finish_unread(&metadata, &target)
     }
 
     fn enter_source(&self, level: &Level, name: &[u8]) -> Result<SourceDirectory, EntryError> {
-        station::at(Activity::SourceNames);
         let engine = self.engine;
-        let shown = || level.source_path(name);
-        let opened = if engine.follows_links() {
-            path::open_directory_following(&level.source.fd, name)
-        } else {
-            path::open_directory_below(&level.source.fd, name)
-        };
-        let fd = opened.map_err(|e| entry_error(Side::Source, Operation::Open, shown(), e))?;
-        let source = engine.end.source_directory(fd, level.source.place.below(name))?;
+        let source = engine.end.enter_source(&level.source, name, engine.follows_links())?;
         let target = level.target.as_ref();
         let layered = source.facts.layered || target.is_some_and(|target| target.facts.layered);
         let inside = engine.is_forbidden(source.metadata.identity)
@@ -449,7 +364,8 @@ impl Mover<'_> {
         if inside {
             let words = "the destination is inside the source";
             let (side, class) = (Side::Source, ErrorClass::SelfCopy);
-            return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
+            let path = level.source_path(name);
+            return Err(EntryError::plain(side, Operation::Open, class, path, words));
         }
         Ok(source)
     }

@@ -1,11 +1,10 @@
 //! The quick check of a file that is up to date, with one stat on each side: most entries of most passes need nothing
 //! more, and no memory.
-use dmover_model::{Overwrite, Timestamp};
-use dmover_observe::{Activity, Counter, station};
-use dmover_plan::equality::same_time;
+use dmover_local::look::{BothSides, look_at_both};
+use dmover_model::Overwrite;
+use dmover_observe::{Counter, station};
 use dmover_plan::history::is_racy;
 use dmover_plan::temporary::is_temporary;
-use dmover_sys::stat::{self, ATTRIBUTE_APPEND, ATTRIBUTE_IMMUTABLE, FileType, Stat};
 
 use crate::context::Engine;
 use crate::level::{Level, TargetDirectory};
@@ -43,10 +42,6 @@ impl Engine {
     }
 }
 
-fn time_of((seconds, nanoseconds): (i64, u32)) -> Timestamp {
-    Timestamp { seconds, nanoseconds }
-}
-
 impl Mover<'_> {
     /// A quick check for the files of a directory, if it is possible there.
     pub(crate) fn glance(&self, level: &Level) -> Option<Glance> {
@@ -68,46 +63,30 @@ impl Mover<'_> {
                 || self.budget_is_spent()
                 || self.engine.control.is_stopping();
         }
-        station::at(Activity::SourceNames);
-        let Ok(new) = stat::stat_at(&level.source.fd, name, false) else { return false };
-        station::at(Activity::TargetNames);
-        let Ok(old) = stat::stat_at(&target.fd, name, false) else { return false };
+        let Some(both) = look_at_both(&level.source, target, name) else { return false };
         if is_temporary(name)
             || self.engine.is_doubtful(level, name)
             || self.engine.was_renamed(level, name)
-            || !self.is_plainly_equal(level, target, (&new, &old))
-            || self.engine.is_suspect(level, name, (time_of(old.ctime), old.size))
+            || !self.is_plainly_equal(level, target, &both)
+            || self.engine.is_suspect(level, name, both.old_change())
         {
             return false;
         }
         glance.files += 1;
-        glance.bytes += new.size;
+        glance.bytes += both.size();
         self.spent.entries += 1;
         station::did(station::ENTRY_WORK);
         true
     }
 
-    fn is_plainly_equal(
-        &self,
-        level: &Level,
-        target: &TargetDirectory,
-        (new, old): (&Stat, &Stat),
-    ) -> bool {
-        let step = target.facts.granularity_ns();
-        let flags = |of: &Stat| of.attributes & (ATTRIBUTE_IMMUTABLE | ATTRIBUTE_APPEND);
-        let alike = new.size == old.size
-            && new.mode == old.mode
-            && (new.uid, new.gid) == (old.uid, old.gid)
-            && flags(new) == flags(old)
-            && same_time(time_of(new.mtime), time_of(old.mtime), step);
+    fn is_plainly_equal(&self, level: &Level, target: &TargetDirectory, both: &BothSides) -> bool {
         // What has several names in a snapshot that is being made is looked up.
-        let alone = self.engine.sharing.is_none() || old.links == 1;
-        let ordinary = new.file_type() == FileType::RegularFile && new.links == 1 && alone;
-        if !(alike && ordinary) || self.engine.spec.policy.sync.is_none() {
-            return alike && ordinary;
+        let alone = self.engine.sharing.is_none() || both.old_links() == 1;
+        let alike = alone && both.are_alike(target.facts.granularity_ns());
+        if !alike || self.engine.spec.policy.sync.is_none() {
+            return alike;
         }
-        let metadata = |of| self.engine.end.mounts.metadata(of);
-        let (new, old) = (metadata(new), metadata(old));
+        let (new, old) = both.metadata(&self.engine.end.mounts);
         !self.engine.is_touched(level, &new, &old)
             && !self.engine.history.is_foreign(level.clocks(), &old)
             && !is_racy(&new, &old)

@@ -1,14 +1,12 @@
 //! One directory on both sides, open: the scan reads from it, and the apply half writes into it.
-use dmover_local::directory::{Place, clocks, handed_down};
-use dmover_local::error::entry_error;
+use dmover_local::directory::{Place, clocks};
+use dmover_local::error::CallFailed;
 use dmover_local::root::Root;
-use dmover_local::root_side::RootNames;
 use dmover_model::{
     DirectoryRef, EntryError, EntryRecord, ErrorClass, FileRef, FollowLinks, Identity, Operation,
     PathBytes, RootId, Side, TreePath, Verb,
 };
 use dmover_plan::history::Clocks;
-use dmover_sys::{Errno, OwnedFd, path, stat};
 use std::sync::Arc;
 
 use crate::context::Engine;
@@ -55,17 +53,21 @@ impl Level {
     }
 
     /// The same level with separate descriptors.
-    pub fn again(&self) -> Result<Self, Errno> {
+    pub fn again(&self) -> Result<Self, CallFailed> {
         self.with_target(self.target.as_ref().map(TargetDirectory::again).transpose()?)
     }
 
     /// The same level with another destination directory.
-    pub fn over(&self, other: &TargetDirectory) -> Result<Self, Errno> {
+    pub fn over(&self, other: &TargetDirectory) -> Result<Self, EntryError> {
         let place = Place::new(self.root.destination_names(), self.path.clone());
-        self.with_target(Some(TargetDirectory { place, ..other.again()? }))
+        let over = other.again().and_then(|mut other| {
+            other.place = place;
+            self.with_target(Some(other))
+        });
+        over.map_err(|e| e.at((Side::Destination, Operation::Open), self.own_target_path()))
     }
 
-    fn with_target(&self, target: Option<TargetDirectory>) -> Result<Self, Errno> {
+    fn with_target(&self, target: Option<TargetDirectory>) -> Result<Self, CallFailed> {
         Ok(Self {
             root_id: self.root_id,
             root: Arc::clone(&self.root),
@@ -166,41 +168,31 @@ impl Engine {
         expected: Identity,
     ) -> Result<Option<TargetDirectory>, EntryError> {
         let Some(destination) = &root.destination else { return Ok(None) };
-        let place = Place::new(&destination.names, at.clone());
-        match path::open_directory_below(&destination.parent, &destination.directory(at)) {
-            Err(error) if stat::is_absent(error) && self.spec.policy.dry_run => Ok(None),
-            Err(error) => Err(entry_error(Side::Destination, Operation::Open, place.own(), error)),
-            Ok(fd) => {
-                let mut target = self.target_directory(fd, false, place)?;
-                // No task finishes the directory of a single entry, so it stays unchanged.
-                if root.is_directory {
-                    target.opened_up = self.local().open_up(&target)?;
-                }
-                if expected != Identity::default() {
-                    let is = target.metadata.identity;
-                    let shown = || target.place.own();
-                    self.check_identity(Side::Destination, is, expected, shown)?;
-                }
-                Ok(Some(target))
-            }
+        let Some(opened) = self.local().open_target(destination, at)? else { return Ok(None) };
+        let mut target = self.accept(opened)?;
+        // No task finishes the directory of a single entry, so it stays unchanged.
+        if root.is_directory {
+            target.opened_up = self.local().open_up(&target)?;
         }
+        if expected != Identity::default() {
+            let is = target.metadata.identity;
+            self.check_identity(Side::Destination, is, expected, || target.place.own())?;
+        }
+        Ok(Some(target))
     }
 
-    /// Describes a destination directory that was just opened or created.
-    pub(crate) fn target_directory(
+    /// Accepts a destination directory that was just opened or created, and completes what is known of it.
+    pub(crate) fn accept(
         &self,
-        fd: OwnedFd,
-        fresh: bool,
-        place: Place,
+        mut target: TargetDirectory,
     ) -> Result<TargetDirectory, EntryError> {
-        let mut target = self.end.target_directory(fd, fresh, place)?;
         if target.is_mount_root && self.spec.verb == Verb::Sync {
             self.refuse_bound(&target)?;
         }
         target.steady = self.directories_apart;
         if self.dresses_by_record() {
             // It may get one at any time, when its record is dealt with.
-            let known = if fresh { handed_down(&target.fd) } else { target.default_acl };
+            let known = if target.fresh { target.read_default_acl() } else { target.default_acl };
             target.default_acl = Some(known.unwrap_or(0o777));
         }
         Ok(target)
@@ -209,34 +201,26 @@ impl Engine {
     /// The directory of the base that corresponds to a directory of the job, opened from its parent if that is open.
     pub(crate) fn open_base(&self, place: &TreePath) -> Option<Box<TargetDirectory>> {
         let base = self.sharing.as_ref()?.base.as_ref()?;
-        self.base_directory(path::open_directory_below(&base.top, place.as_bytes()).ok()?)
+        self.accept(self.end.open_base(&base.top, place)?).ok().map(Box::new)
     }
 
     pub(crate) fn enter_base(&self, above: &Level, name: &[u8]) -> Option<Box<TargetDirectory>> {
         let above = above.base.as_ref()?;
-        self.base_directory(path::open_directory_below(&above.fd, name).ok()?)
-    }
-
-    fn base_directory(&self, fd: OwnedFd) -> Option<Box<TargetDirectory>> {
-        let names = RootNames { display: PathBytes::default(), is_directory: true };
-        let place = Place::new(&Arc::new(names), TreePath::root());
-        self.target_directory(fd, false, place).ok().map(Box::new)
+        self.accept(self.end.enter_base(above, name)?).ok().map(Box::new)
     }
 
     /// Refuses a mount point in the destination at which a part of its own file system, or of the source's, is mounted:
     /// entries written there also appear elsewhere, perhaps in the source itself.
     fn refuse_bound(&self, target: &TargetDirectory) -> Result<(), EntryError> {
         let shown = target.place.own();
-        let fail = |e| entry_error(Side::Destination, Operation::Stat, shown.clone(), e);
         let mut roots = self.roots.ids().filter_map(|id| self.root(id).ok());
         if roots.any(|root| shown.below(root.written()).is_some_and(|below| below.is_root())) {
             return Ok(());
         }
-        let found = stat::stat_fd(&target.fd).map_err(fail)?;
-        let above = stat::stat_at(&target.fd, b"..", false).map_err(fail)?;
+        let is_bound = target.is_on_device_above()?;
         let mount = target.metadata.identity.mount;
         let mut roots = self.roots.ids().filter_map(|id| self.root(id).ok());
-        if above.device != found.device && roots.all(|root| root.mount != mount) {
+        if !is_bound && roots.all(|root| root.mount != mount) {
             return Ok(());
         }
         let words = "this is a bind mount: its files also have other paths";

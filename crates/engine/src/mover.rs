@@ -1,5 +1,6 @@
 //! A mover: it leases tasks, runs them, and reports outcomes.
-use dmover_local::error::{denied, entry_error};
+use dmover_local::error::{CallFailed, denied};
+use dmover_local::listing::NameBuffer;
 use dmover_local::pair::Pair;
 use dmover_local::session::Session;
 use dmover_model::{
@@ -7,8 +8,6 @@ use dmover_model::{
     NewNode, Operation, Outcome, PathBytes, Side, Task, TaskKind, TreePath, Work,
 };
 use dmover_observe::{Activity, Counter, Slot, station};
-use dmover_sys::Errno;
-use dmover_sys::directory::DirectoryReader;
 use dmover_tree::Permit;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -57,7 +56,7 @@ pub(crate) struct Mover<'a> {
     /// Its work at the destination.
     pub session: Session<'a>,
     /// Buffers for reading directories, reused; more than one only for nested reads.
-    pub readers: &'a mut Vec<DirectoryReader>,
+    pub readers: &'a mut Vec<NameBuffer>,
     /// The next report.
     pub outcome: Outcome,
     /// New tasks that belong to the present directory.
@@ -92,7 +91,7 @@ pub(crate) struct Mover<'a> {
     /// Files of the present batch may be delayed.
     pub puts_off: bool,
     /// A flush has failed, so no waiting file may be renamed.
-    pub unflushed: Option<Errno>,
+    pub unflushed: Option<CallFailed>,
     /// Nodes reported under this lease.
     nodes: usize,
     /// The time of the last report.
@@ -102,7 +101,7 @@ pub(crate) struct Mover<'a> {
 /// What a thread works with.
 pub(crate) struct Thread<'a> {
     pub slot: &'a Slot,
-    pub readers: &'a mut Vec<DirectoryReader>,
+    pub readers: &'a mut Vec<NameBuffer>,
     pub cleaned: &'a mut Option<Identity>,
     pub strategy: &'static dyn Strategy,
     pub repairs: &'static dyn Strategy,
@@ -160,6 +159,17 @@ impl<'a> Mover<'a> {
 }
 
 impl Mover<'_> {
+    /// Lets `read` use a buffer for the names of a directory. It may read other directories meanwhile.
+    pub(crate) fn with_buffer<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self, &mut NameBuffer) -> T,
+    ) -> T {
+        let mut buffer = self.readers.pop().unwrap_or_default();
+        let result = read(self, &mut buffer);
+        self.readers.push(buffer);
+        result
+    }
+
     /// Adds a node to the report and returns its number in this task.
     pub fn report(&mut self, node: NewNode) -> usize {
         self.outcome.nodes.push(node);
@@ -255,9 +265,10 @@ impl Mover<'_> {
         // The kernel reports a write-back error only once.
         let earlier = self.unflushed.take();
         for mount in self.session.take_written() {
-            if let Err(error) = flusher.flush(mount).and(earlier.map_or(Ok(()), Err)) {
+            let flushed = flusher.flush(mount).map_err(CallFailed::from);
+            if let Err(error) = flushed.and(earlier.map_or(Ok(()), Err)) {
                 let path = self.engine.spec.destination.clone();
-                let error = entry_error(Side::Destination, Operation::Sync, path, error);
+                let error = error.at((Side::Destination, Operation::Sync), path);
                 let class = error.class;
                 self.engine.error(error);
                 // What is not on storage must not go on record as done.

@@ -2,12 +2,11 @@
 //!
 //! The final mode of a directory is set when everything below it is done. Until then new entries must not be accessible
 //! to users whom the source excludes: only permission bits and a wrong owner are removed.
-use dmover_local::error::entry_error;
+use dmover_local::error::is_absent;
 use dmover_local::narrow::OTHERS;
 use dmover_local::root::Root;
-use dmover_model::{EntryError, Operation, RootId, Side, TreePath};
+use dmover_model::{EntryError, RootId, TreePath};
 use dmover_observe::Counter;
-use dmover_sys::stat;
 use std::sync::Arc;
 
 use crate::level::Level;
@@ -24,10 +23,7 @@ impl Mover<'_> {
         if target.made || !wide || !unlike || !engine.local().rules.sets_modes() {
             return Ok(());
         }
-        let narrowed = engine.local().narrow_directory(&level.source, target);
-        let narrowed = narrowed.map_err(|e| {
-            entry_error(Side::Destination, Operation::SetMode, level.own_target_path(), e)
-        })?;
+        let narrowed = engine.local().narrow_directory(&level.source, target)?;
         if let (Some(now), Some(target)) = (narrowed, &mut level.target) {
             let before = std::mem::replace(&mut target.metadata, now);
             target.narrowed = Some(Box::new(before));
@@ -47,7 +43,7 @@ impl Mover<'_> {
             match self.engine.level_at(RootId::ONLY, root, place.clone()) {
                 Ok(mut level) => self.narrow(&mut level)?,
                 // It is made, closed to all others.
-                Err(error) if stat::is_absent_number(error.errno) => break,
+                Err(error) if is_absent(&error) => break,
                 Err(error) => return Err(error),
             }
         }

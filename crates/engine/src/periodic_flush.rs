@@ -53,6 +53,16 @@ pub(crate) struct Flushing {
     _until: Sender<()>,
 }
 
+/// Holds the file systems at and below places that are written to; failed flushes are noted.
+fn hold(targets: &[PathBuf], failed: &FailedFlushes) -> (Arc<HeldFileSystems>, Vec<WrittenPlace>) {
+    let failed = failed.clone();
+    let note = Box::new(move |devices: &[u64]| failed.note(devices));
+    let mut volumes = HeldFileSystems::new(note);
+    let written = |HeldPlace { path, device, mount }| WrittenPlace { path, device, mount };
+    let places = volumes.hold(targets).into_iter().map(written).collect();
+    (Arc::new(volumes), places)
+}
+
 impl PeriodicFlush {
     /// Determines what is known about the destination, and records that it is written to.
     pub fn begin(
@@ -65,14 +75,8 @@ impl PeriodicFlush {
         let flushes = spec.verb == Verb::Sync || spec.policy.fsync;
         let boot = dmover_host::boot_id();
         let failed = FailedFlushes::of(state.map(|(state, _)| state), &boot);
-        let note_failed = failed.clone();
-        let mut volumes =
-            HeldFileSystems::new(Box::new(move |devices: &[u64]| note_failed.note(devices)));
-        let held = if spec.verb.fills() { volumes.hold(targets) } else { Vec::new() };
-        let written = |HeldPlace { path, device, mount }| WrittenPlace { path, device, mount };
-        let places: Vec<WrittenPlace> = held.into_iter().map(written).collect();
+        let (volumes, places) = hold(if spec.verb.fills() { targets } else { &[] }, &failed);
         let failures = failed.all();
-        let volumes = Arc::new(volumes);
         let selection = serde_json::to_string(&spec.selection).unwrap_or_default();
         let directory = state.map(|(state, id)| state.of_job(id));
         let before = directory.as_deref().and_then(FlushRecord::read);

@@ -1,16 +1,13 @@
 //! Names that the scan has read become plans, tasks or directories to enter.
-use dmover_local::source::Opened;
 use dmover_local::trash::is_mark_there;
 use dmover_model::{
     Action, Attribute, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FollowLinks, Item,
     LinkName, Metadata, Name, Note, Operation, RootId, Side, TaskKind, TreePath, Verb,
 };
-use dmover_observe::{Activity, Counter, station};
+use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 use dmover_plan::temporary::is_temporary;
 use dmover_plan::{chunk, itemize};
-use dmover_sys::{path, stat};
-use dmover_tree::Limit;
 use std::collections::VecDeque;
 
 use crate::context::Engine;
@@ -96,12 +93,9 @@ impl Mover<'_> {
         if is_temporary(name.as_bytes()) || engine.control.is_stopping() {
             return Some(name);
         }
-        self.permit().one_more(Limit::Opens);
-        station::at(Activity::SourceNames);
-        let opened = path::open_file_at(&level.source.fd, name.as_bytes(), false);
-        let found = opened.and_then(|fd| stat::stat_fd(&fd).map(|found| (fd, found)));
-        let Ok((fd, found)) = found else { return Some(name) };
-        let metadata = engine.end.mounts.metadata(&found);
+        let local = self.session.local;
+        let opened = local.open_at_sight(&level.source, name.as_bytes(), self.permit());
+        let Some((opened, metadata)) = opened else { return Some(name) };
         let record = EntryRecord { name, renamed: None, metadata, symlink: None };
         let ordinary = record.metadata.kind == EntryKind::File
             && !self.is_for_the_link_phase(level, &record)
@@ -112,7 +106,7 @@ impl Mover<'_> {
         engine.limits.operation(&engine.control, self.lease);
         self.count_found(&record.metadata);
         let planned = self.decide(level, record, None);
-        self.apply_opened(level, planned, Some(Opened { fd, found }));
+        self.apply_opened(level, planned, Some(opened));
         self.lease.extend();
         None
     }
@@ -214,8 +208,7 @@ impl Engine {
         }
         // An unreadable directory is reported by that root.
         let found = self.open_source(&root, &directory).ok().and_then(|directory| {
-            let found = stat::stat_at(&directory.fd, name, self.follows_links()).ok()?;
-            Some(self.end.mounts.metadata(&found))
+            self.end.find_source(&directory, name, self.follows_links()).ok()?
         });
         found.is_some_and(|metadata| {
             metadata.kind != EntryKind::Directory && self.filter.admits(below, &metadata)

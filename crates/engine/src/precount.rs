@@ -5,14 +5,14 @@
 //! unknown. It holds one descriptor and one buffer of names for each level, so its memory grows with the depth of the
 //! tree.
 use dmover_journal::{JobPhase, JobStatus};
+use dmover_local::counted_tree::CountedDirectory;
+use dmover_local::error::CallFailed;
+use dmover_local::listing::{Listed, ListedKind, NameBuffer};
 use dmover_local::mounts::MountTable;
 use dmover_local::root::Root;
-use dmover_model::{EntryKind, FollowLinks, JobSpec};
+use dmover_model::{EntryKind, FollowLinks, JobSpec, Metadata};
 use dmover_observe::{Amount, Counter, Counters, Total};
 use dmover_plan::filter::Filter;
-use dmover_sys::directory::{DirectoryReader, TypeHint};
-use dmover_sys::stat::{FileType, Stat};
-use dmover_sys::{Errno, OwnedFd, path, stat};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -83,7 +83,7 @@ pub(crate) fn begin(engine: &Engine, list: &JobList, last: Option<&JobStatus>) -
         processors: dmover_host::processors::available() as f64,
         found: Amount::default(),
         is_partial: false,
-        readers: Vec::new(),
+        buffers: Vec::new(),
         depth: 0,
         seen: 0,
         stat_us: 0.0,
@@ -124,8 +124,8 @@ enum End {
     Unreadable,
 }
 
-impl From<Errno> for End {
-    fn from(_: Errno) -> Self {
+impl From<CallFailed> for End {
+    fn from(_: CallFailed) -> Self {
         Self::Unreadable
     }
 }
@@ -143,7 +143,7 @@ struct Count {
     found: Amount,
     /// A directory was too deep to be entered.
     is_partial: bool,
-    readers: Vec<DirectoryReader>,
+    buffers: Vec<NameBuffer>,
     depth: usize,
     seen: u64,
     /// The recent duration of stat for one entry.
@@ -168,33 +168,28 @@ impl Count {
     }
 
     fn root(&mut self, root: &Root) -> Result<(), End> {
-        let parent = &root.source.parent;
-        match &root.source.name {
-            Some(name) if !root.is_directory => {
-                let found = stat::stat_at(parent, name.as_bytes(), false)?;
-                self.found.entries += 1;
-                self.found.bytes += content(&found);
-                Ok(())
-            }
-            _ => {
-                let fd = path::open_directory_at(parent, b".")?;
-                self.found.entries += 1;
-                let device = stat::stat_fd(&fd)?.device;
-                self.directory(&fd, device, &mut Vec::new())
-            }
+        if !root.is_directory
+            && let Some(found) = CountedDirectory::single(&root.source, &self.mounts)?
+        {
+            self.found.entries += 1;
+            self.found.bytes += content(&found);
+            return Ok(());
         }
+        let directory = CountedDirectory::of_root(&root.source)?;
+        self.found.entries += 1;
+        self.directory(&directory, &mut Vec::new())
     }
 
-    fn directory(&mut self, fd: &OwnedFd, device: u64, path: &mut Vec<u8>) -> Result<(), End> {
-        let mut reader = self.readers.pop().unwrap_or_default();
+    fn directory(&mut self, directory: &CountedDirectory, path: &mut Vec<u8>) -> Result<(), End> {
+        let mut buffer = self.buffers.pop().unwrap_or_default();
         self.depth += 1;
         let length = path.len();
-        let result = reader.read(fd, |name, hint| {
+        let result = directory.read(&mut buffer, |listed| {
             if length > 0 {
                 path.push(b'/');
             }
-            path.extend_from_slice(name);
-            let result = self.entry((fd, device), name, hint, path);
+            path.extend_from_slice(listed.bytes);
+            let result = self.entry(directory, listed, path);
             path.truncate(length);
             match result {
                 Ok(()) | Err(End::Unreadable) => Ok(true),
@@ -202,54 +197,51 @@ impl Count {
             }
         });
         self.depth -= 1;
-        self.readers.push(reader);
-        result.map(drop)
+        self.buffers.push(buffer);
+        result
     }
 
     fn entry(
         &mut self,
-        (parent, device): (&OwnedFd, u64),
-        name: &[u8],
-        hint: TypeHint,
+        parent: &CountedDirectory,
+        Listed { bytes: name, kind, .. }: Listed<'_>,
         path: &mut Vec<u8>,
     ) -> Result<(), End> {
         self.turn()?;
-        let is_directory = hint == TypeHint::Directory;
-        if hint != TypeHint::Unknown && !self.filter.admits_name(path, is_directory) {
+        let is_directory = kind == ListedKind::Directory;
+        if kind != ListedKind::Unknown && !self.filter.admits_name(path, is_directory) {
             return Ok(());
         }
         if is_directory {
             self.found.entries += 1;
-            return self.enter(parent, device, name, path);
+            return self.enter(parent, name, path);
         }
         // A look costs a round trip on a file system of the network: a sample has to do there.
         let every = if self.stat_us > SLOW_STAT_US { SAMPLE } else { 1 };
         let has_bounds = !self.filter.admits_all();
-        if hint == TypeHint::Other || (every > 1 && !has_bounds && !self.seen.is_multiple_of(every))
-        {
+        let is_left_out = every > 1 && !has_bounds && !self.seen.is_multiple_of(every);
+        if kind == ListedKind::Other || is_left_out {
             self.found.entries += 1;
             return Ok(());
         }
         let begun = Instant::now();
-        let found = stat::stat_at(parent, name, false)?;
+        let metadata = parent.metadata(&self.mounts, name)?;
         self.stat_us += (begun.elapsed().as_secs_f64() * 1e6 - self.stat_us) / 64.0;
-        let metadata = self.mounts.metadata(&found);
         if !self.filter.admits(path, &metadata) {
             return Ok(());
         }
         self.found.entries += 1;
         if metadata.kind == EntryKind::Directory {
-            return self.enter(parent, device, name, path);
+            return self.enter(parent, name, path);
         }
         let weight = if has_bounds { 1 } else { every };
-        self.found.bytes += content(&found) * weight;
+        self.found.bytes += content(&metadata) * weight;
         Ok(())
     }
 
     fn enter(
         &mut self,
-        parent: &OwnedFd,
-        device: u64,
+        parent: &CountedDirectory,
         name: &[u8],
         path: &mut Vec<u8>,
     ) -> Result<(), End> {
@@ -257,15 +249,10 @@ impl Count {
             self.is_partial = true;
             return Ok(());
         }
-        let fd = path::open_directory_at(parent, name)?;
-        let own = stat::stat_fd(&fd)?.device;
-        if own != device {
-            let system = stat::file_system(&fd)?;
-            if self.one_file_system || stat::is_pseudo(stat::file_system_name(system.magic)) {
-                return Ok(());
-            }
+        match parent.enter(name, self.one_file_system)? {
+            Some(directory) => self.directory(&directory, path),
+            None => Ok(()),
         }
-        self.directory(&fd, own, path)
     }
 
     /// Called for each entry: limits the processor time, and updates the total at intervals.
@@ -314,7 +301,7 @@ impl Count {
 }
 
 /// Bytes of content of an entry. A file with several names counts once for each name.
-fn content(found: &Stat) -> u64 {
-    let is_file = found.file_type() == FileType::RegularFile;
+fn content(found: &Metadata) -> u64 {
+    let is_file = found.kind == EntryKind::File;
     if is_file { found.size / found.links.max(1) } else { 0 }
 }

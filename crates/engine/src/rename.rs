@@ -4,7 +4,6 @@
 //! its new name, and the destination must have its copy, the very same one, under the old name. Entries that cannot be
 //! renamed are left to the scan, which copies them as new.
 use dmover_local::error::is_absent;
-use dmover_local::make_directory::NewDirectory;
 use dmover_local::rename::{OldCopy, Rename};
 use dmover_local::root::Root;
 use dmover_model::{
@@ -112,9 +111,7 @@ impl Mover<'_> {
         let Some((above, name)) = at.split_last() else { return Err(missing) };
         let Some(parent) = self.place_for(root, &above)? else { return Ok(None) };
         let source = engine.open_source(root, at)?;
-        let place = &parent.place.below(name);
-        let (parent, inherits_acl) = (&parent.fd, parent.default_acl);
-        self.make_target(NewDirectory { parent, inherits_acl, name, place }, &source.metadata)
+        self.make_target(&parent.new_directory(name), &source.metadata)
     }
 
     fn tell_renamed(

@@ -5,12 +5,11 @@
 //! closely.
 use dmover_journal::{OWN_SNAPSHOTS as OWN, SnapshotRecord, UNFINISHED, file_of, ticked};
 use dmover_local::base::BaseTop;
-use dmover_local::error::{changed, entry_error};
+use dmover_local::error::changed;
 use dmover_local::rights::Sides;
 use dmover_local::session::WriteError;
 use dmover_model::{
-    ByteRange, EntryError, EntryKind, Fatal, Identity, Operation, PathBytes, Share, Side,
-    SnapshotPolicy,
+    ByteRange, EntryError, EntryKind, Fatal, Identity, PathBytes, Share, Side, SnapshotPolicy,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
@@ -97,8 +96,7 @@ impl Mover<'_> {
         if based.decision == Decision::Skip {
             return Ok(true);
         }
-        let fail = |e| entry_error(Side::Destination, Operation::Open, level.own_target_path(), e);
-        let over = level.over(base).map_err(fail)?;
+        let over = level.over(base)?;
         if based.decision == Decision::Compare {
             let pair = engine.open_pair(&over, record, &based.metadata, self.permit())?;
             let source = &pair.source;

@@ -1,15 +1,19 @@
 //! The base: an earlier copy of the tree at the destination, from which unchanged files are taken.
-use dmover_model::{EntryError, EntryRecord, Fatal, Metadata, Operation, Side};
+use dmover_model::{
+    EntryError, EntryRecord, Fatal, Metadata, Operation, PathBytes, Side, TreePath,
+};
 use dmover_observe::{Activity, station};
 use dmover_sys::copy::Offer;
-use dmover_sys::{AsFd, BorrowedFd, Errno, OwnedFd, copy, directory, path, stat};
+use dmover_sys::{Errno, OwnedFd, copy, directory, path, stat};
 use std::path::Path;
+use std::sync::Arc;
 
-use crate::directory::{TargetDirectory, tree_identity};
-use crate::end::Local;
+use crate::directory::{Place, TargetDirectory, tree_identity};
+use crate::end::{Local, LocalEnd};
 use crate::error::{changed, entry_error, failed};
 use crate::file::FileOrder;
 use crate::rights::Sides;
+use crate::root_side::RootNames;
 use crate::session::{Session, WriteError};
 use crate::source::Supply;
 
@@ -32,9 +36,21 @@ impl BaseTop {
     }
 }
 
-impl AsFd for BaseTop {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+impl LocalEnd {
+    /// Opens the directory at a path below a base, if it can be opened.
+    pub fn open_base(&self, top: &BaseTop, at: &TreePath) -> Option<TargetDirectory> {
+        self.directory_of_base(path::open_directory_below(&top.0, at.as_bytes()).ok()?)
+    }
+
+    /// Opens a directory in one of a base, if it can be opened.
+    pub fn enter_base(&self, above: &TargetDirectory, name: &[u8]) -> Option<TargetDirectory> {
+        self.directory_of_base(path::open_directory_below(&above.fd, name).ok()?)
+    }
+
+    fn directory_of_base(&self, fd: OwnedFd) -> Option<TargetDirectory> {
+        let names = RootNames { display: PathBytes::default(), is_directory: true };
+        let place = Place::new(&Arc::new(names), TreePath::root());
+        self.target_directory(fd, false, place).ok()
     }
 }
 

@@ -27,7 +27,7 @@ mod pipe;
 mod side;
 mod tools;
 
-pub use gaps::data_bytes;
+pub(crate) use gaps::data_bytes;
 pub(crate) use tools::RING_PIECE_MIN;
 pub use tools::Tools;
 

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use crate::directory::TargetDirectory;
 use crate::root::{Resolved, Root};
 use claims::Claims;
 use marks::{By, Kind, Marked, Places, Use};
@@ -105,14 +106,14 @@ impl DestinationLock {
     }
 
     /// Locks a directory that the job has created as one of its roots.
-    pub fn extend(&self, made: &OwnedFd) {
+    pub fn extend(&self, made: &TargetDirectory) {
         if let Some(locks) = locked(&self.own).as_mut().filter(|locks| locks.each)
-            && let Ok(directory) = path::open_directory_at(made, b".")
+            && let Ok(directory) = path::open_directory_at(&made.fd, b".")
         {
             let _ = locks.usage.try_lock(&directory);
             let _ = lock::mark(&directory, Kind::Tree(locks.usage).mark(b""));
             if let Some(claims) = &locks.claims {
-                Claims::extend(claims, made, locks.usage);
+                Claims::extend(claims, &made.fd, locks.usage);
             }
             locks.held.push(directory);
         }

@@ -2,6 +2,7 @@
 use dmover_model::{
     EntryError, EntryKind, ErrorClass, Identity, Metadata, Operation, PathBytes, Side, TreePath,
 };
+use dmover_observe::{Activity, station};
 use dmover_plan::acl;
 use dmover_plan::history::Clocks;
 use dmover_sys::flags::{self, Project};
@@ -13,8 +14,8 @@ use std::sync::{Arc, OnceLock};
 
 use crate::attributes::{DEFAULT_ACL, Object};
 use crate::capability::Facts;
-use crate::end::LocalEnd;
-use crate::error::entry_error;
+use crate::end::{Local, LocalEnd};
+use crate::error::{CallFailed, entry_error};
 use crate::mounts::UNSEEN;
 use crate::privilege::Privilege;
 use crate::root_side::{RootNames, RootSide};
@@ -53,6 +54,11 @@ impl Place {
         Self::new(&self.names, self.path.join(name))
     }
 
+    /// The place of a directory further below.
+    pub(crate) fn further(&self, below: &TreePath) -> Self {
+        Self::new(&self.names, self.path.join_path(below))
+    }
+
     /// Whether the root is a directory. Otherwise this one only contains the root, and is not of the job.
     pub(crate) fn is_of_job(&self) -> bool {
         self.names.is_directory
@@ -62,8 +68,7 @@ impl Place {
 /// A source directory, open for reading.
 #[derive(Debug)]
 pub struct SourceDirectory {
-    /// The open directory.
-    pub fd: OwnedFd,
+    pub(crate) fd: OwnedFd,
     /// Where it is.
     pub place: Place,
     /// Its metadata after opening, before anything was read.
@@ -77,8 +82,7 @@ pub struct SourceDirectory {
 /// A destination directory, open for creating entries.
 #[derive(Debug)]
 pub struct TargetDirectory {
-    /// The open directory.
-    pub fd: OwnedFd,
+    pub(crate) fd: OwnedFd,
     /// Where it is.
     pub place: Place,
     /// Its metadata after opening.
@@ -109,7 +113,10 @@ pub struct TargetDirectory {
 
 impl SourceDirectory {
     /// Another descriptor of the directory.
-    pub fn again(&self) -> Result<Self, Errno> {
+    ///
+    /// # Errors
+    /// It cannot be opened again.
+    pub fn again(&self) -> Result<Self, CallFailed> {
         Ok(Self {
             fd: path::open_directory_at(&self.fd, b".")?,
             place: self.place.clone(),
@@ -140,11 +147,30 @@ impl TargetDirectory {
     }
 
     /// Another descriptor of the directory.
-    pub fn again(&self) -> Result<Self, Errno> {
+    ///
+    /// # Errors
+    /// It cannot be opened again.
+    pub fn again(&self) -> Result<Self, CallFailed> {
         let (metadata, facts) = (self.metadata.clone(), Arc::clone(&self.facts));
         let (place, narrowed) = (self.place.clone(), self.narrowed.clone());
         let fd = path::open_directory_at(&self.fd, b".")?;
         Ok(Self { fd, place, metadata, facts, narrowed, ..*self })
+    }
+
+    /// Whether the directory above it is on the same device, as with a bind mount of a part of its own file system.
+    ///
+    /// # Errors
+    /// The metadata of one of them cannot be read.
+    pub fn is_on_device_above(&self) -> Result<bool, EntryError> {
+        let fail = |e| entry_error(Side::Destination, Operation::Stat, self.place.own(), e);
+        let found = stat::stat_fd(&self.fd).map_err(fail)?;
+        let above = stat::stat_at(&self.fd, b"..", false).map_err(fail)?;
+        Ok(above.device == found.device)
+    }
+
+    /// The most permissions that its default ACL gives to new entries, read anew.
+    pub fn read_default_acl(&self) -> Option<u32> {
+        handed_down(&self.fd)
     }
 
     /// The directory itself, to set its attributes.
@@ -172,7 +198,7 @@ pub fn clocks(source: &SourceDirectory, target: Option<&TargetDirectory>) -> Clo
 }
 
 /// The most permissions that the default ACL of a directory gives to new entries; `None` if it has none.
-pub fn handed_down(directory: impl AsFd) -> Option<u32> {
+pub(crate) fn handed_down(directory: impl AsFd) -> Option<u32> {
     let acl = xattr::get(directory, Held::Open, DEFAULT_ACL).ok().flatten()?;
     Some(acl::creation_bits(&acl).unwrap_or(0o777))
 }
@@ -199,15 +225,78 @@ impl LocalEnd {
         self.source_directory(fd, place)
     }
 
+    /// Opens the directory that is a root of the source.
+    ///
+    /// # Errors
+    /// It cannot be opened, or its file system has no files to copy.
+    pub fn open_source_root(&self, side: &RootSide) -> Result<SourceDirectory, EntryError> {
+        let place = Place::new(&side.names, TreePath::root());
+        let fd = path::open_again(&side.parent)
+            .map_err(|e| entry_error(Side::Source, Operation::Open, place.own(), e))?;
+        self.source_directory(fd, place)
+    }
+
+    /// Opens a directory in one of the source. `follows`: also through a symbolic link.
+    ///
+    /// # Errors
+    /// It cannot be opened, or its file system has no files to copy.
+    pub fn enter_source(
+        &self,
+        above: &SourceDirectory,
+        name: &[u8],
+        follows: bool,
+    ) -> Result<SourceDirectory, EntryError> {
+        station::at(Activity::SourceNames);
+        let place = above.place.below(name);
+        let opened = if follows {
+            path::open_directory_following(&above.fd, name)
+        } else {
+            path::open_directory_below(&above.fd, name)
+        };
+        let fd = opened.map_err(|e| entry_error(Side::Source, Operation::Open, place.own(), e))?;
+        self.source_directory(fd, place)
+    }
+
+    /// The metadata of an entry of the source that need not be readable.
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    pub fn pinned_metadata(
+        &self,
+        from: &SourceDirectory,
+        name: &[u8],
+    ) -> Result<Metadata, EntryError> {
+        let fail = |e| entry_error(Side::Source, Operation::Open, from.place.entry(name), e);
+        let pinned = path::pin_at(&from.fd, name).map_err(fail)?;
+        Ok(self.mounts.metadata(&stat::stat_fd(&pinned).map_err(fail)?))
+    }
+
+    /// The identity of the directory in which a root lies.
+    ///
+    /// # Errors
+    /// Its metadata cannot be read.
+    pub fn identity_above(&self, root: &RootSide, side: Side) -> Result<Identity, EntryError> {
+        let found = stat::stat_fd(&root.parent)
+            .map_err(|e| entry_error(side, Operation::Stat, PathBytes::default(), e))?;
+        Ok(self.mounts.identity(&found))
+    }
+
+    /// Opens the directory that is a root of the destination.
+    ///
+    /// # Errors
+    /// It cannot be opened, or its metadata cannot be read.
+    pub fn open_target_root(&self, side: &RootSide) -> Result<TargetDirectory, EntryError> {
+        let place = Place::new(&side.names, TreePath::root());
+        let fd = path::open_directory_at(&side.parent, b".")
+            .map_err(|e| entry_error(Side::Destination, Operation::Open, place.own(), e))?;
+        self.target_directory(fd, false, place)
+    }
+
     /// Describes a source directory that was just opened.
     ///
     /// # Errors
     /// Its metadata cannot be read, or its file system has no files to copy.
-    pub fn source_directory(
-        &self,
-        fd: OwnedFd,
-        place: Place,
-    ) -> Result<SourceDirectory, EntryError> {
+    fn source_directory(&self, fd: OwnedFd, place: Place) -> Result<SourceDirectory, EntryError> {
         let found = stat::stat_fd(&fd)
             .map_err(|e| entry_error(Side::Source, Operation::Stat, place.own(), e))?;
         let metadata = self.mounts.metadata(&found);
@@ -231,7 +320,7 @@ impl LocalEnd {
     ///
     /// # Errors
     /// Its metadata cannot be read.
-    pub fn target_directory(
+    pub(crate) fn target_directory(
         &self,
         fd: OwnedFd,
         fresh: bool,
@@ -318,6 +407,25 @@ impl TargetDirectory {
     /// Whether it is known that there is no entry of this name.
     pub fn lacks(&self, name: &[u8]) -> bool {
         look_at(&self.fd, name).is_ok_and(|found| found.is_none())
+    }
+}
+
+impl Local<'_> {
+    /// Opens the directory at a path below a root of the destination; `None` in a dry run if it does not exist.
+    ///
+    /// # Errors
+    /// It cannot be opened, or its metadata cannot be read.
+    pub fn open_target(
+        &self,
+        side: &RootSide,
+        at: &TreePath,
+    ) -> Result<Option<TargetDirectory>, EntryError> {
+        let place = Place::new(&side.names, at.clone());
+        match path::open_directory_below(&side.parent, &side.directory(at)) {
+            Err(error) if stat::is_absent(error) && self.rules.policy.dry_run => Ok(None),
+            Err(error) => Err(entry_error(Side::Destination, Operation::Open, place.own(), error)),
+            Ok(fd) => self.end.target_directory(fd, false, place).map(Some),
+        }
     }
 }
 

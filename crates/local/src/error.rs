@@ -44,6 +44,39 @@ pub fn absent(side: Side, operation: Operation, path: PathBytes) -> EntryError {
     entry_error(side, operation, path, Errno::NOENT)
 }
 
+/// A system call that failed. Whoever asked for it knows of which entry, and for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallFailed(pub(crate) Errno);
+
+impl CallFailed {
+    /// The error of an entry.
+    pub fn at(self, (side, operation): (Side, Operation), path: PathBytes) -> EntryError {
+        entry_error(side, operation, path, self.0)
+    }
+}
+
+impl From<Errno> for CallFailed {
+    fn from(error: Errno) -> Self {
+        Self(error)
+    }
+}
+
+impl std::fmt::Display for CallFailed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The error of a source entry with a name that a job cannot work with.
+pub fn no_name(path: PathBytes) -> EntryError {
+    entry_error(Side::Source, Operation::Stat, path, Errno::ILSEQ)
+}
+
+/// Whether an error says that a name is no directory.
+pub fn leads_to_no_directory(error: &EntryError) -> bool {
+    [Errno::NOTDIR, Errno::LOOP].map(Errno::raw_os_error).contains(&error.errno)
+}
+
 /// The error of an entry that is not attempted because the job is stopping.
 pub fn cancelled(path: PathBytes) -> EntryError {
     let class = ErrorClass::Cancelled;

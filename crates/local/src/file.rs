@@ -6,7 +6,7 @@ use dmover_model::{
 use dmover_observe::{Activity, station};
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, Errno, cache, file, flags, path, stat, xattr};
+use dmover_sys::{AsFd, Errno, cache, directory, file, flags, path, stat, xattr};
 use dmover_tree::{Limit, TargetNames};
 
 use crate::attributes::{ACCESS_ACL, Attributes};
@@ -296,6 +296,17 @@ impl Session<'_> {
         // A ring writes in any order, so the end may reach storage before the middle.
         let unordered = policy.engine == CopyEngine::Uring && size > RING_PIECE_MIN as u64;
         Ok((bytes, unordered || holes != Holes::Fill))
+    }
+
+    /// Removes a finished temporary file that did not get its final name, if it still has the temporary one.
+    pub fn drop_temporary(&self, to: &TargetDirectory, temporary: &Temporary, last: &[u8]) {
+        let Temporary { name, identity } = temporary;
+        if !self.is_at(to, last, *identity)
+            && self.is_at(to, name, *identity)
+            && let Err(error) = directory::unlink(&to.fd, name)
+        {
+            tracing::warn!(?error, "cannot remove a temporary; the next run removes it");
+        }
     }
 
     /// Renames a finished file into place, then sets flags that would forbid renaming.

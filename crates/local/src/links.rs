@@ -129,7 +129,7 @@ impl Local<'_> {
     }
 
     /// Clears the flags of an immutable inode, which could not get another name.
-    fn clear_locks(&self, anchor: &Anchor<'_>) -> Option<(OwnedFd, Attributes)> {
+    fn unlock_anchor(&self, anchor: &Anchor<'_>) -> Option<(OwnedFd, Attributes)> {
         if anchor.metadata.kind != EntryKind::File {
             return None;
         }
@@ -189,7 +189,7 @@ impl Session<'_> {
         let link = || directory::hard_link(&anchor.at.fd, anchor.name, &to.fd, name);
         let mut linked = link();
         if linked == Err(Errno::PERM) && cleared.0.is_none() {
-            cleared.0 = self.local.clear_locks(anchor);
+            cleared.0 = self.local.unlock_anchor(anchor);
             linked = link();
         }
         let linked = match linked {

@@ -20,7 +20,7 @@ impl Local<'_> {
         let source = flags::get(&from.fd).ok().flatten().unwrap_or(0);
         let is_own = source & flags::LOCKS != 0
             || self.rules.history.is_own_lock(clocks(from, Some(to)), &to.metadata);
-        is_own && self.attributes().lift_flags(to.fd.as_fd())
+        is_own && self.clear_locks(to)
     }
 
     /// Without privilege, gives the owner access to a directory of this user so that it can be filled; finishing it
@@ -44,9 +44,14 @@ impl Local<'_> {
             .map_err(|e| entry_error(Side::Destination, Operation::SetMode, target.place.own(), e))
     }
 
+    /// Clears the locks of a directory. Returns whether it had any.
+    pub fn clear_locks(&self, target: &TargetDirectory) -> bool {
+        self.attributes().lift_flags(target.fd.as_fd())
+    }
+
     /// Makes a directory writable from which an entry is removed.
-    pub(crate) fn unlock_target(&self, target: &TargetDirectory) -> bool {
-        self.open_up_now(target) || self.attributes().lift_flags(target.fd.as_fd())
+    pub fn unlock_target(&self, target: &TargetDirectory) -> bool {
+        self.open_up_now(target) || self.clear_locks(target)
     }
 
     /// Makes a directory writable that was left closed so far. Returns whether it was closed.
@@ -64,7 +69,11 @@ impl Local<'_> {
     ///
     /// # Errors
     /// It cannot be opened.
-    pub fn open_own_directory(&self, parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    pub(crate) fn open_own_directory(
+        &self,
+        parent: &OwnedFd,
+        name: &[u8],
+    ) -> Result<OwnedFd, Errno> {
         let privilege = self.end.privilege;
         match path::open_directory_below(parent, name) {
             Err(Errno::ACCESS) if !privilege.privileged && !self.rules.policy.dry_run => {

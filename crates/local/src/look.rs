@@ -3,12 +3,16 @@ use dmover_model::{
     EntryError, EntryKind, ErrorClass, Identity, Metadata, Operation, Side, Timestamp,
 };
 use dmover_observe::{Activity, station};
-use dmover_sys::{Errno, OwnedFd, directory, file, path, set, stat};
+use dmover_plan::equality::same_time;
+use dmover_sys::stat::{ATTRIBUTE_APPEND, ATTRIBUTE_IMMUTABLE, FileType, Stat};
+use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, path, set, stat};
 use std::path::Path;
 
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::{Local, LocalEnd};
-use crate::error::entry_error;
+use crate::error::{CallFailed, entry_error};
+use crate::mounts::{MountTable, kind_of};
+use crate::root_side::RootSide;
 use crate::session::Session;
 
 /// An entry as a look shows it: its metadata, and the target of a symbolic link.
@@ -79,7 +83,147 @@ impl Local<'_> {
     }
 }
 
+/// One look at a name of each end.
+pub struct BothSides {
+    new: Stat,
+    old: Stat,
+}
+
+impl BothSides {
+    /// Whether both are regular files without a visible difference, the new one with a single name. `step_ns`: the time
+    /// resolution of the destination.
+    pub fn are_alike(&self, step_ns: u32) -> bool {
+        let Self { new, old } = self;
+        let flags = |of: &Stat| of.attributes & (ATTRIBUTE_IMMUTABLE | ATTRIBUTE_APPEND);
+        let alike = new.size == old.size
+            && new.mode == old.mode
+            && (new.uid, new.gid) == (old.uid, old.gid)
+            && flags(new) == flags(old)
+            && same_time(time_of(new.mtime), time_of(old.mtime), step_ns);
+        alike && new.file_type() == FileType::RegularFile && new.links == 1
+    }
+
+    /// The size of the new one.
+    pub fn size(&self) -> u64 {
+        self.new.size
+    }
+
+    /// How many names the old one has.
+    pub fn old_links(&self) -> u64 {
+        self.old.links
+    }
+
+    /// The last change of the old one, and its size.
+    pub fn old_change(&self) -> (Timestamp, u64) {
+        (time_of(self.old.ctime), self.old.size)
+    }
+
+    /// The metadata of both, the new one first.
+    pub fn metadata(&self, mounts: &MountTable) -> (Metadata, Metadata) {
+        (mounts.metadata(&self.new), mounts.metadata(&self.old))
+    }
+}
+
+fn time_of((seconds, nanoseconds): (i64, u32)) -> Timestamp {
+    Timestamp { seconds, nanoseconds }
+}
+
+/// Looks at a name of both ends, without memory for it; `None` if it is not at both, or cannot be looked at.
+pub fn look_at_both(
+    from: &SourceDirectory,
+    to: &TargetDirectory,
+    name: &[u8],
+) -> Option<BothSides> {
+    station::at(Activity::SourceNames);
+    let new = stat::stat_at(&from.fd, name, false).ok()?;
+    station::at(Activity::TargetNames);
+    let old = stat::stat_at(&to.fd, name, false).ok()?;
+    Some(BothSides { new, old })
+}
+
+impl SourceDirectory {
+    /// Whether it surely has no such name.
+    pub fn lacks(&self, name: &[u8]) -> bool {
+        stat::stat_at(&self.fd, name, false).is_err_and(stat::is_absent)
+    }
+}
+
+impl TargetDirectory {
+    /// The type of the entry under a name, if there is one that can be looked at.
+    pub fn kind_of(&self, name: &[u8]) -> Option<EntryKind> {
+        stat::stat_at(&self.fd, name, false).ok().map(|found| kind_of(&found))
+    }
+}
+
+impl RootSide {
+    /// Whether its entry is a symbolic link.
+    pub fn is_symlink(&self) -> bool {
+        self.name.as_ref().is_some_and(|name| {
+            let found = stat::stat_at(&self.parent, name.as_bytes(), false);
+            found.is_ok_and(|found| found.file_type() == FileType::Symlink)
+        })
+    }
+}
+
 impl LocalEnd {
+    /// The metadata of a name of the source; `None` if it is absent. Whoever asks knows what an error means.
+    ///
+    /// # Errors
+    /// Its directory cannot be searched.
+    pub fn find_source(
+        &self,
+        from: &SourceDirectory,
+        name: &[u8],
+        follows: bool,
+    ) -> Result<Option<Metadata>, CallFailed> {
+        self.find(&from.fd, name, follows)
+    }
+
+    /// The metadata of a name of the destination; `None` if it is absent. Whoever asks knows what an error means.
+    ///
+    /// # Errors
+    /// Its directory cannot be searched.
+    pub fn find_target(
+        &self,
+        to: &TargetDirectory,
+        name: &[u8],
+    ) -> Result<Option<Metadata>, CallFailed> {
+        self.find(&to.fd, name, false)
+    }
+
+    pub(crate) fn find(
+        &self,
+        directory: impl AsFd,
+        name: &[u8],
+        follows: bool,
+    ) -> Result<Option<Metadata>, CallFailed> {
+        match stat::stat_at(directory, name, follows) {
+            Ok(found) => Ok(Some(self.mounts.metadata(&found))),
+            Err(error) if stat::is_absent(error) => Ok(None),
+            Err(error) => Err(CallFailed(error)),
+        }
+    }
+
+    /// The metadata of a name of the source, itself if it is a symbolic link; `None` if it is absent.
+    ///
+    /// # Errors
+    /// Its directory cannot be searched.
+    pub fn present(
+        &self,
+        from: &SourceDirectory,
+        name: &[u8],
+    ) -> Result<Option<Metadata>, EntryError> {
+        let at = (Side::Source, Operation::Stat);
+        self.find_source(from, name, false).map_err(|e| e.at(at, from.place.entry(name)))
+    }
+
+    /// The metadata of the entry of a root, if it can be looked at. `None` too if the root is a directory itself.
+    pub fn look_at_root(&self, side: &RootSide, follows: bool) -> Option<Metadata> {
+        let name = side.name.as_ref()?;
+        let found = stat::stat_at(&side.parent, name.as_bytes(), follows).ok()?;
+        Some(self.mounts.metadata(&found))
+    }
+
     /// What a symbolic link leads to, by its path as a person knows it: no link leads out of the source's own mount.
     pub fn leads_to(&self, link: &Path, name: &[u8]) -> Option<Identity> {
         let above = link.parent().filter(|above| !above.as_os_str().is_empty());

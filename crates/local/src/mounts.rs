@@ -218,7 +218,7 @@ fn name_of(line: &MountLine) -> Option<FileSystemName> {
     mount::file_system_uuid(&top).map(FileSystemName::Uuid)
 }
 
-fn kind_of(stat: &Stat) -> EntryKind {
+pub(crate) fn kind_of(stat: &Stat) -> EntryKind {
     match stat.mode & 0o170_000 {
         0o040_000 => EntryKind::Directory,
         0o120_000 => EntryKind::Symlink,

@@ -2,7 +2,7 @@
 //!
 //! The final mode of a directory is set when everything below it is done. Until then new entries must not be accessible
 //! to users whom the source excludes: this module only removes permission bits and a wrong owner.
-use dmover_model::{Attribute, EntryKind, Metadata};
+use dmover_model::{Attribute, EntryError, EntryKind, Metadata, Operation, Side};
 use dmover_plan::acl;
 use dmover_sys::xattr::{self, Held};
 use dmover_sys::{AsFd, Errno, OwnedFd, path, set, stat};
@@ -10,6 +10,7 @@ use dmover_sys::{AsFd, Errno, OwnedFd, path, set, stat};
 use crate::attributes::ACCESS_ACL;
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::Local;
+use crate::error::entry_error;
 
 /// The place of an entry that is about to move, and its metadata.
 pub(crate) type Moving<'a> = ((&'a TargetDirectory, &'a [u8]), &'a Metadata);
@@ -56,6 +57,15 @@ impl Local<'_> {
     /// # Errors
     /// Its mode or owner cannot be read or changed.
     pub fn narrow_directory(
+        &self,
+        from: &SourceDirectory,
+        target: &TargetDirectory,
+    ) -> Result<Option<Metadata>, EntryError> {
+        self.try_to_narrow(from, target)
+            .map_err(|e| entry_error(Side::Destination, Operation::SetMode, target.place.own(), e))
+    }
+
+    fn try_to_narrow(
         &self,
         from: &SourceDirectory,
         target: &TargetDirectory,

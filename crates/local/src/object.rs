@@ -1,16 +1,21 @@
 //! What tells an entry apart from a later one that gets its inode number: the time of its creation.
-use dmover_model::{EntryError, Metadata, Object, Operation, Side, Timestamp, TreePath};
+use dmover_model::{
+    DirectoryState, EntryError, ListedName, Metadata, Object, Operation, Side, Timestamp, TreePath,
+};
 use dmover_sys::stat::{self, Stat};
-use dmover_sys::{OwnedFd, path};
+use dmover_sys::{AsFd, Errno, OwnedFd, path};
 use std::io;
 
 use crate::directory::{SourceDirectory, TargetDirectory};
-use crate::end::Local;
-use crate::error::entry_error;
+use crate::end::{Local, LocalEnd};
+use crate::error::CallFailed;
+use crate::listing::{ListedKind, NameBuffer};
 use crate::root_side::RootSide;
 
+type Born = (Stat, Option<(i64, u32)>);
+
 /// The object that a look with the time of creation has found.
-pub(crate) fn object_of((found, birth): &(Stat, Option<(i64, u32)>)) -> Object {
+pub(crate) fn object_of((found, birth): &Born) -> Object {
     let birth = birth.map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds });
     Object { inode: found.inode, birth }
 }
@@ -75,8 +80,136 @@ impl Local<'_> {
         from: &SourceDirectory,
         name: &[u8],
     ) -> Result<(Metadata, Object), EntryError> {
-        let found = stat::stat_born_at(&from.fd, name)
-            .map_err(|e| entry_error(Side::Source, Operation::Stat, from.place.entry(name), e))?;
-        Ok((self.end.mounts.metadata(&found.0), object_of(&found)))
+        let found = self.end.source_object(from, name);
+        found.map_err(|e| e.at((Side::Source, Operation::Stat), from.place.entry(name)))
+    }
+}
+
+fn state_of(found: &Born) -> DirectoryState {
+    let time = |(seconds, nanoseconds)| Timestamp { seconds, nanoseconds };
+    let stat = &found.0;
+    DirectoryState { object: object_of(found), mtime: time(stat.mtime), ctime: time(stat.ctime) }
+}
+
+/// Whether an error only says that a directory went or may not be read, or that its names say nothing.
+pub fn says_nothing(error: CallFailed) -> bool {
+    matches!(
+        error.0,
+        Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::LOOP
+            | Errno::OPNOTSUPP
+            | Errno::ILSEQ
+            | Errno::ACCESS
+            | Errno::PERM
+    )
+}
+
+impl SourceDirectory {
+    /// Its object and times.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn state(&self) -> Result<DirectoryState, CallFailed> {
+        Ok(state_of(&stat::stat_born_at(&self.fd, b"")?))
+    }
+}
+
+impl TargetDirectory {
+    /// Which object it is.
+    ///
+    /// # Errors
+    /// Its metadata cannot be read.
+    pub fn identify(&self) -> Result<Object, CallFailed> {
+        Ok(object_of(&stat::stat_born_at(&self.fd, b"")?))
+    }
+
+    /// Which object an entry is.
+    ///
+    /// # Errors
+    /// Its metadata cannot be read.
+    pub fn object_at(&self, name: &[u8]) -> Result<Object, CallFailed> {
+        Ok(object_of(&stat::stat_born_at(&self.fd, name)?))
+    }
+}
+
+impl LocalEnd {
+    /// The state of a directory at a path below a root of the source, and its metadata.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub fn revisit(
+        &self,
+        root: &RootSide,
+        path: &TreePath,
+    ) -> Result<(DirectoryState, Metadata), CallFailed> {
+        let found = stat::stat_born_at(&root.parent, &root.relative(path))?;
+        Ok((state_of(&found), self.mounts.metadata(&found.0)))
+    }
+
+    /// An entry of the source as both see it.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub fn source_object(
+        &self,
+        from: &SourceDirectory,
+        name: &[u8],
+    ) -> Result<(Metadata, Object), CallFailed> {
+        self.described(&from.fd, name)
+    }
+
+    /// An entry of the destination as both see it.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub fn target_object(
+        &self,
+        to: &TargetDirectory,
+        name: &[u8],
+    ) -> Result<(Metadata, Object), CallFailed> {
+        self.described(&to.fd, name)
+    }
+
+    fn described(
+        &self,
+        directory: impl AsFd,
+        name: &[u8],
+    ) -> Result<(Metadata, Object), CallFailed> {
+        let found = stat::stat_born_at(directory, name)?;
+        Ok((self.mounts.metadata(&found.0), object_of(&found)))
+    }
+}
+
+impl RootSide {
+    /// Calls `each` with the object of a directory of the source and every name in it. Returns the object.
+    ///
+    /// # Errors
+    /// It cannot be read, a name is none of a job, or the file system has other numbers in directories than elsewhere.
+    pub fn each_numbered(
+        &self,
+        path: &TreePath,
+        buffer: &mut NameBuffer,
+        mut each: impl FnMut(Object, ListedName),
+    ) -> Result<Object, CallFailed> {
+        let fd = path::open_directory_below(&self.parent, &self.relative(path))?;
+        let object = object_of(&stat::stat_born_at(&fd, b"")?);
+        let mut first = true;
+        buffer.read(&fd, |listed| -> Result<bool, CallFailed> {
+            let (bytes, inode) = (listed.bytes, listed.inode);
+            // Some file systems have other numbers in directories than elsewhere: then these say nothing.
+            if std::mem::take(&mut first) && stat::stat_at(&fd, bytes, false)?.inode != inode {
+                return Err(CallFailed(Errno::OPNOTSUPP));
+            }
+            let is_directory = match listed.kind {
+                ListedKind::Directory => true,
+                ListedKind::File | ListedKind::Other => false,
+                ListedKind::Unknown => stat::stat_at(&fd, bytes, false)
+                    .is_ok_and(|found| found.file_type() == stat::FileType::Directory),
+            };
+            each(object, ListedName { name: listed.name()?, inode, is_directory });
+            Ok(true)
+        })?;
+        Ok(object)
     }
 }

@@ -1,13 +1,17 @@
 //! Entries that are removed from the destination.
-use dmover_model::{EntryKind, ExtraName, Metadata, TreePath};
+use dmover_model::{
+    EntryError, EntryKind, ErrorClass, ExtraName, Metadata, Operation, Side, TreePath,
+};
+use dmover_observe::{Activity, station};
 use dmover_sys::{AsFd, Errno, directory, flags, path};
 
 use crate::directory::TargetDirectory;
+use crate::error::entry_error;
 use crate::session::Session;
 use crate::trash::{Gone, Trash};
 
 /// Whether the present entry is the one that was found.
-pub fn is_still(name: &ExtraName, now: &Metadata) -> bool {
+fn is_still(name: &ExtraName, now: &Metadata) -> bool {
     let same = now.kind == name.kind && now.identity == name.identity;
     same && match name.kind {
         // Its own times move while it is emptied; it can only be removed once it is empty.
@@ -19,11 +23,45 @@ pub fn is_still(name: &ExtraName, now: &Metadata) -> bool {
 }
 
 impl Session<'_> {
+    /// The entry that is to be removed; `None` if it is gone.
+    ///
+    /// # Errors
+    /// It cannot be looked at, or is not the one that was found.
+    pub fn check_still(
+        &self,
+        target: &TargetDirectory,
+        name: &ExtraName,
+    ) -> Result<Option<Metadata>, EntryError> {
+        station::at(Activity::TargetNames);
+        let shown = || target.place.entry(name.name.as_bytes());
+        let at = (Side::Destination, Operation::Unlink);
+        let found = self.local.end.find_target(target, name.name.as_bytes());
+        let found = found.map_err(|e| e.at(at, shown()))?;
+        if found.as_ref().is_some_and(|now| !is_still(name, now)) {
+            let words = "it changed after the scan; the next run checks it again";
+            let class = ErrorClass::Changed;
+            return Err(EntryError::plain(at.0, at.1, class, shown(), words));
+        }
+        Ok(found)
+    }
+
     /// Removes a name, or moves it into a trash, in which the path of its directory below the root is kept.
     ///
     /// # Errors
     /// It is still there.
     pub fn remove(
+        &self,
+        target: &TargetDirectory,
+        name: &ExtraName,
+        trash: Option<(&Trash, &TreePath)>,
+    ) -> Result<Gone, EntryError> {
+        self.try_to_remove(target, name, trash).map_err(|e| {
+            let path = target.place.entry(name.name.as_bytes());
+            entry_error(Side::Destination, Operation::Unlink, path, e)
+        })
+    }
+
+    fn try_to_remove(
         &self,
         target: &TargetDirectory,
         name: &ExtraName,

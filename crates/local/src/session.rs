@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use crate::content::Tools;
 use crate::directory::{SourceDirectory, TargetDirectory, clocks};
 use crate::end::Local;
-use crate::error::{denied, entry_error};
+use crate::error::{CallFailed, denied, entry_error};
 
 /// The highest number of a backup for each name.
 pub(crate) type BackupNumbers = HashMap<Vec<u8>, u64>;
@@ -126,12 +126,12 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// The last of the failures. What was written is not on storage, and nothing says what of it.
-    pub fn flush_written(&self) -> Result<(), Errno> {
+    pub fn flush_written(&self) -> Result<(), CallFailed> {
         let Some(flusher) = &self.local.end.flusher else { return Ok(()) };
         let mut flushed = Ok(());
         for mount in &*self.written.borrow() {
             // Each is tried: what is on another file system may be safe.
-            flushed = flusher.flush(*mount).and(flushed);
+            flushed = flusher.flush(*mount).map_err(CallFailed).and(flushed);
         }
         flushed
     }

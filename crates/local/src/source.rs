@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::attributes::Attributes;
 use crate::capability::Facts;
+use crate::content::data_bytes;
 use crate::directory::SourceDirectory;
 use crate::end::Local;
 use crate::error::entry_error;
@@ -119,7 +120,28 @@ impl Content {
     }
 }
 
+impl SourceDirectory {
+    /// The bytes of a file without its holes; `size` if it cannot be opened.
+    pub fn data_in(&self, name: &[u8], follows: bool, size: u64) -> u64 {
+        path::open_file_at(&self.fd, name, follows).map_or(size, |file| data_bytes(&file, size))
+    }
+}
+
 impl Local<'_> {
+    /// Opens an entry of which only the type is known, as a regular file. `None` if it cannot be opened.
+    pub fn open_at_sight(
+        &self,
+        from: &SourceDirectory,
+        name: &[u8],
+        permit: &dyn Permit,
+    ) -> Option<(Opened, Metadata)> {
+        permit.one_more(Limit::Opens);
+        station::at(Activity::SourceNames);
+        let fd = path::open_file_at(&from.fd, name, false).ok()?;
+        let found = stat::stat_fd(&fd).ok()?;
+        Some((Opened { fd, found }, self.end.mounts.metadata(&found)))
+    }
+
     /// Opens a source file. `follows`: what the name is a symbolic link to.
     ///
     /// # Errors

@@ -1,11 +1,61 @@
-//! Leftovers of a job that is not running, anywhere below its destination.
-use dmover_model::{JobId, TreePath};
+//! Leftovers of interrupted runs: in one directory that a job works on, or of a job that is not running, anywhere below
+//! its destination.
+use dmover_model::{EntryError, JobId, Note, Operation, Side, TreePath};
 use dmover_plan::temporary::TemporaryNames;
 use dmover_sys::directory::{self, DirectoryReader, TypeHint};
 use dmover_sys::{Errno, OwnedFd, path, stat};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use crate::directory::TargetDirectory;
+use crate::error::{CallFailed, entry_error};
+use crate::listing::NameBuffer;
+use crate::session::Session;
+
+impl Session<'_> {
+    /// Removes leftovers from a directory that existed before. `clears_locks`: the flags of the directory that forbid it
+    /// are those of its source. What cannot be removed is passed to `tell`.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn remove_leftovers(
+        &self,
+        target: &TargetDirectory,
+        clears_locks: bool,
+        buffer: &mut NameBuffer,
+        is_leftover: impl Fn(&[u8]) -> bool,
+        mut tell: impl FnMut(EntryError),
+    ) -> Result<(), EntryError> {
+        let place = &target.place;
+        let fail = |operation, e| entry_error(Side::Destination, operation, place.own(), e);
+        let mut found = Vec::new();
+        // A descriptor of its own, so that the position of `target` stays at the start.
+        let fd = path::open_directory_at(&target.fd, b".").map_err(|e| fail(Operation::Open, e))?;
+        let read = buffer.read(&fd, |listed| {
+            if is_leftover(listed.bytes) {
+                found.push(listed.bytes.to_vec());
+            }
+            Ok(true)
+        });
+        let at = (Side::Destination, Operation::ReadDirectory);
+        read.map_err(|e: CallFailed| e.at(at, place.own()))?;
+        for name in found {
+            let mut gone = directory::unlink(&target.fd, &name);
+            if gone == Err(Errno::PERM) && clears_locks && self.local.clear_locks(target) {
+                gone = directory::unlink(&target.fd, &name);
+            }
+            match gone {
+                Ok(()) => self.local.reports.note(Note::LeftoverRemoved, &|| {
+                    place.own().join(&TreePath::root().join(&name))
+                }),
+                Err(error) if stat::is_absent(error) => {}
+                Err(error) => tell(fail(Operation::Unlink, error)),
+            }
+        }
+        Ok(())
+    }
+}
 
 /// Removes the leftovers of interrupted runs of a job below `at`, or only lists them. Errors are returned as messages.
 pub fn remove_leftovers(job: &str, at: &Path, only_list: bool) -> Vec<Result<PathBuf, String>> {

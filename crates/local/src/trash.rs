@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
 
-use crate::directory::TargetDirectory;
+use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::root_side::RootSide;
 
 /// The result for a name.
@@ -65,7 +65,7 @@ fn mark_of(directory: &OwnedFd) -> Result<Option<Vec<u8>>> {
 ///
 /// # Errors
 /// It could not be looked into. What it is, nobody knows, so it must not be emptied.
-pub fn is_trash(parent: &OwnedFd, name: &Name) -> Result<bool> {
+pub(crate) fn is_trash(parent: &OwnedFd, name: &Name) -> Result<bool> {
     match path::open_directory_at(parent, name.as_bytes()) {
         Ok(fd) => find_mark(&fd),
         // It went, or is no directory any more.
@@ -76,10 +76,10 @@ pub fn is_trash(parent: &OwnedFd, name: &Name) -> Result<bool> {
 
 /// Whether a directory of both sides is a trash at the destination. A copy of a trash of the source is none: it
 /// contains the mark of the source, which identifies another directory.
-pub fn is_trash_of_both(target: &OwnedFd, source: &OwnedFd) -> bool {
-    holds_mark(target)
-        && (has_own_mark(target) || {
-            let marks = read_mark(target).ok().zip(read_mark(source).ok());
+pub fn is_trash_of_both(target: &TargetDirectory, source: &SourceDirectory) -> bool {
+    holds_mark(&target.fd)
+        && (has_own_mark(&target.fd) || {
+            let marks = read_mark(&target.fd).ok().zip(read_mark(&source.fd).ok());
             marks.is_none_or(|(there, here)| there != here)
         })
 }

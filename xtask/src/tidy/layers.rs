@@ -37,7 +37,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-tree",
             "dmover-journal",
             "dmover-host",
-            "dmover-sys",
             "dmover-plan",
             "dmover-digest",
             "dmover-observe",

@@ -3,12 +3,11 @@
 //! The content of a file must be on storage before it replaces another file. A flush for each file costs more than
 //! everything else, so the files of many directories wait under temporary names until one flush of the file system
 //! covers all of them.
-use dmover_local::error::{cancelled, entry_error};
+use dmover_local::error::cancelled;
 use dmover_local::file::Temporary;
 use dmover_local::put_in_place::Renaming;
 use dmover_model::{EntryError, Operation, Side};
 use dmover_observe::{Activity, station};
-use dmover_sys::directory;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -82,8 +81,7 @@ impl Mover<'_> {
         let engine = self.engine;
         let renamed = match self.unflushed {
             Some(error) => {
-                let path = level.target_path(last);
-                Err(entry_error(Side::Destination, Operation::Sync, path, error))
+                Err(error.at((Side::Destination, Operation::Sync), level.target_path(last)))
             }
             None if engine.control.is_over() => Err(cancelled(level.target_path(last))),
             None => {
@@ -107,12 +105,7 @@ impl Mover<'_> {
         match renamed {
             Ok(()) => self.account(level, &planned, moved, started),
             Err(error) => {
-                if !self.session.is_at(target, last, temporary.identity)
-                    && self.session.is_at(target, &temporary.name, temporary.identity)
-                    && let Err(error) = directory::unlink(&target.fd, &temporary.name)
-                {
-                    tracing::warn!(?error, "cannot remove a temporary; the next run removes it");
-                }
+                self.session.drop_temporary(target, &temporary, last);
                 self.try_once_more(level, &planned, error);
             }
         }

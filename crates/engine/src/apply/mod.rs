@@ -2,7 +2,6 @@
 //!
 //! It gets batches of records without descriptors, each with its decision; it gets content from the source half only
 //! when an entry needs it. Every entry is retried, timed, counted and reported here.
-use dmover_local::content::data_bytes;
 use dmover_local::error::is_locked_out;
 use dmover_local::session::WriteError;
 use dmover_local::source::Opened;
@@ -10,7 +9,6 @@ use dmover_model::{Action, EntryError, EntryKind, Event, Item, Operation, Side, 
 use dmover_observe::{Counter, station};
 use dmover_plan::decide::Decision;
 use dmover_plan::itemize;
-use dmover_sys::path;
 use std::time::Instant;
 
 use crate::level::{Level, TargetDirectory};
@@ -286,13 +284,12 @@ impl Mover<'_> {
             && level.source.facts.local
             && level.root.range.is_none()
             && self.engine.spec.policy.sparse != When::Never;
-        let opened = || {
-            let follows = self.engine.follows(level);
-            path::open_file_at(&level.source.fd, record.name.as_bytes(), follows).ok()
-        };
+        if !has_holes {
+            return Moved::bytes(size);
+        }
         // What cannot be opened will be an error of the copy.
-        let file = has_holes.then(opened).flatten();
-        Moved::bytes(file.map_or(size, |file| data_bytes(&file, size)))
+        let follows = self.engine.follows(level);
+        Moved::bytes(level.source.data_in(record.name.as_bytes(), follows, size))
     }
 }
 

@@ -18,7 +18,6 @@ use std::collections::BTreeSet;
 use super::{Job, JobList};
 use crate::context::Engine;
 use crate::control::StopReason;
-use crate::extra::is_empty;
 use crate::recheck::Doubtful;
 use crate::report::{JobReport, JobState};
 
@@ -242,7 +241,7 @@ pub(super) fn refuse_what_was_emptied(
     let had = last.is_some_and(|last| last.entries > 1);
     if had
         && !sync.allow_empty_source
-        && let Some(root) = roots.first().filter(|root| is_empty(root))
+        && let Some(root) = roots.first().filter(|root| root.source.is_empty())
     {
         let shown = root.source.display().to_path();
         let message =

@@ -2,26 +2,24 @@
 //!
 //! Names are found while directories are read, with their state at that time. Each name is checked again right before
 //! it is deleted: the source must still lack it, and it must still be the same entry.
-use dmover_local::directory::look_at;
-use dmover_local::error::{cancelled, entry_error};
-use dmover_local::removal::is_still;
+use dmover_local::error::{cancelled, is_absent};
+use dmover_local::listing::ListedKind;
 use dmover_local::root::Root;
-use dmover_local::trash::{Gone, is_trash, is_trash_of_both};
+use dmover_local::seen_names::SeenNames;
+use dmover_local::trash::{Gone, is_trash_of_both};
 use dmover_model::{
     Action, DeleteWhen, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, ExtraName,
     ExtraNames, Identity, Item, Metadata, Name, NewTask, OnTheWay, Operation, Parent, PathBytes,
     ScanNames, Side, TaskKind, TreePath,
 };
-use dmover_observe::{Activity, Counter, lock, station};
+use dmover_observe::{Counter, lock};
 use dmover_plan::itemize;
 use dmover_plan::temporary::is_temporary;
-use dmover_sys::directory::TypeHint;
-use dmover_sys::{Errno, OwnedFd, mount, path, stat};
 use std::sync::Arc;
 
 use crate::context::Engine;
-use crate::extra::{ExtraEntry, SeenNames};
-use crate::level::{Level, TargetDirectory};
+use crate::extra::ExtraEntry;
+use crate::level::{Level, SourceDirectory, TargetDirectory};
 use crate::mover::Mover;
 use crate::mover_report::ReportItem;
 use crate::planned::Planned;
@@ -84,7 +82,8 @@ impl Mover<'_> {
             return;
         }
         let mut found = Vec::new();
-        let known = |name: &[u8]| seen.has_alike(level, name);
+        let folds = level.target.as_ref().is_some_and(|target| target.folds_case);
+        let known = |name: &[u8]| seen.has_alike(&level.source, folds, name);
         let walked = self.walk_extra(level, &known, &mut |mover, extra| {
             // The names of one top are passed on together, so that no directory is deleted before its contents.
             mover.hand_over(&mut found, extra.at.is_root());
@@ -100,7 +99,7 @@ impl Mover<'_> {
     fn is_in_trash(&self, level: &Level) -> bool {
         let target = level.target.as_ref();
         !self.engine.clears_all()
-            && target.is_some_and(|target| is_trash_of_both(&target.fd, &level.source.fd))
+            && target.is_some_and(|target| is_trash_of_both(target, &level.source))
     }
 
     /// Removes a directory before an entry of another type replaces it. Returns whether it will be deleted.
@@ -129,9 +128,8 @@ impl Mover<'_> {
     fn clear_name(&mut self, level: &Level, name: &Name, found: &Metadata) -> bool {
         let Some(target) = &level.target else { return false };
         let mut extra = Vec::new();
-        let (root, holder) = (TreePath::root(), target.metadata.identity);
-        let fd = &target.fd;
-        let entry = ExtraEntry { fd, at: &root, holder, name, found: found.clone() };
+        let (root, holder) = (TreePath::root(), target.holder());
+        let entry = ExtraEntry { holder, at: &root, name, found: found.clone() };
         if !self.engine.filter.admits(level.path.join(name.as_bytes()).as_bytes(), found) {
             self.tell_kept(
                 level,
@@ -144,7 +142,7 @@ impl Mover<'_> {
         if goes {
             let first = root.join(name.as_bytes());
             self.clearing = true;
-            self.walk_below(level, &target.fd, first, &mut |mover, entry| {
+            self.walk_below(level, target, first, &mut |mover, entry| {
                 mover.note_extra(level, &entry, &mut extra, true)
             });
             self.clearing = false;
@@ -180,12 +178,12 @@ impl Mover<'_> {
             return;
         }
         let mut found = Vec::new();
-        let (root, holder) = (TreePath::root(), target.metadata.identity);
+        let (root, holder) = (TreePath::root(), target.holder());
         let mut note = |mover: &mut Self, extra: ExtraEntry<'_>| {
             mover.note_extra(level, &extra, &mut found, false)
         };
-        if self.visit_extra(level, &target.fd, (&root, holder), name, &mut note) {
-            self.walk_below(level, &target.fd, root.join(name.as_bytes()), &mut note);
+        if self.visit_extra(level, (holder, &root), name, &mut note) {
+            self.walk_below(level, target, root.join(name.as_bytes()), &mut note);
         }
         self.hand_over(&mut found, true);
     }
@@ -198,17 +196,20 @@ impl Mover<'_> {
         all: &mut Vec<ExtraNames>,
         in_the_way: bool,
     ) -> bool {
-        let ExtraEntry { at, holder, name, found, .. } = extra;
+        let ExtraEntry { holder, at, name, found } = extra;
         let path = || level.own_target_path().join(&at.join(name.as_bytes()));
         let is_directory = found.kind == EntryKind::Directory;
         let may_be_trash = is_directory && !self.engine.clears_all();
-        let trash = if may_be_trash { is_trash(extra.fd, name) } else { Ok(false) };
-        if let Err(error) = trash {
-            self.engine.error(entry_error(Side::Destination, Operation::Open, path(), error));
-            self.engine.hold_above(level, at);
-            return false;
-        }
-        let own = trash == Ok(true) || self.engine.guard.is_state(found.identity);
+        let trash = if may_be_trash { holder.has_trash(name) } else { Ok(false) };
+        let is_trash = match trash {
+            Ok(is_trash) => is_trash,
+            Err(error) => {
+                self.engine.error(error);
+                self.engine.hold_above(level, at);
+                return false;
+            }
+        };
+        let own = is_trash || self.engine.guard.is_state(found.identity);
         if is_directory && own {
             if in_the_way || !at.is_root() {
                 // It has its place in what goes, or in its place something else should be.
@@ -221,10 +222,7 @@ impl Mover<'_> {
             return false;
         }
         let here = level.target.as_ref().map(|target| target.metadata.identity.mount);
-        let elsewhere = || {
-            here != Some(found.identity.mount)
-                || mount::is_mounted_on(extra.fd, name.as_bytes()).unwrap_or(true)
-        };
+        let elsewhere = || here != Some(found.identity.mount) || holder.has_mount(name);
         if is_directory && elsewhere() {
             let words = "a file system is mounted here";
             let (side, class) = (Side::Destination, ErrorClass::Busy);
@@ -249,7 +247,7 @@ impl Mover<'_> {
             _ => all.push(ExtraNames {
                 directory: level.reference(),
                 below: (*at).clone(),
-                holder: *holder,
+                holder: holder.identity,
                 in_the_way,
                 names: vec![name],
             }),
@@ -330,11 +328,7 @@ impl Mover<'_> {
             let top = extra.below.components().next().unwrap_or(name.name.as_bytes());
             let going = Going { name, path: shown(&name.name), place: &place };
             let deleted = self
-                .is_back(&source.fd, top, extra)
-                .map_err(|e| {
-                    let path = root.source_path(&at.path, top);
-                    entry_error(Side::Source, Operation::Stat, path, e)
-                })
+                .is_back(&source, top, extra)
                 .and_then(|back| if back { Ok(false) } else { self.delete(&target, &going) });
             match deleted {
                 Ok(true) => gone = true,
@@ -357,9 +351,13 @@ impl Mover<'_> {
     }
 
     /// Whether the source has the name again, or no longer has the entry that needs its place.
-    fn is_back(&self, source: &OwnedFd, top: &[u8], extra: &ExtraNames) -> Result<bool, Errno> {
-        let found = look_at(source, top)?.map(|found| self.engine.end.mounts.metadata(&found));
-        Ok(match found {
+    fn is_back(
+        &self,
+        source: &SourceDirectory,
+        top: &[u8],
+        extra: &ExtraNames,
+    ) -> Result<bool, EntryError> {
+        Ok(match self.engine.end.present(source, top)? {
             None => extra.in_the_way,
             Some(now) => !extra.in_the_way || now.kind == EntryKind::Directory,
         })
@@ -367,21 +365,12 @@ impl Mover<'_> {
 
     /// Deletes one name if it is still the entry that was found. Returns whether this call deleted it.
     fn delete(&mut self, target: &TargetDirectory, going: &Going<'_>) -> Result<bool, EntryError> {
-        station::at(Activity::TargetNames);
         let engine = self.engine;
         let Going { name, path, place } = going;
-        let fail = |e| entry_error(Side::Destination, Operation::Unlink, path.clone(), e);
         let plain = |class, words: &str| {
             EntryError::plain(Side::Destination, Operation::Unlink, class, path.clone(), words)
         };
-        let Some(found) = look_at(&target.fd, name.name.as_bytes()).map_err(fail)? else {
-            return Ok(false);
-        };
-        let found = engine.end.mounts.metadata(&found);
-        if !is_still(name, &found) {
-            let words = "it changed after the scan; the next run checks it again";
-            return Err(plain(ErrorClass::Changed, words));
-        }
+        let Some(found) = self.session.check_still(target, name)? else { return Ok(false) };
         if !self.lease.holds() {
             return Err(plain(ErrorClass::Fenced, "this mover lost its lease"));
         }
@@ -400,8 +389,7 @@ impl Mover<'_> {
             return Ok(true);
         }
         let trash = engine.guard.trash().map(|trash| (trash, *place));
-        let gone = self.session.remove(target, name, trash).map_err(fail)?;
-        match gone {
+        match self.session.remove(target, name, trash)? {
             Gone::Removed => self.tell_deleted(going, &found, false),
             Gone::Trashed => self.tell_deleted(going, &found, true),
             Gone::Holds if engine.filter.has_rules() => return Ok(false),
@@ -415,15 +403,15 @@ impl Mover<'_> {
     /// Why a directory is not empty although all found entries are gone.
     fn what_it_holds(&mut self, target: &TargetDirectory, name: &ExtraName) -> &'static str {
         let mut written = false;
-        let held = path::open_directory_at(&target.fd, name.name.as_bytes());
-        let read = held.map(|fd| {
-            self.each_name(&fd, &PathBytes::default, |_, name| {
-                written |= is_temporary(name.as_bytes());
-                Ok(())
+        let read = self.with_buffer(|mover, buffer| {
+            target.listing_of(name.name.as_bytes())?.read(buffer, |listed| {
+                mover.lease.extend();
+                written |= is_temporary(listed.name()?.as_bytes());
+                Ok(true)
             })
         });
         match read {
-            Ok(Ok(())) if written => {
+            Ok(()) if written => {
                 "it holds temporaries of another job (.dmover-…): run that job again, or remove them \
                 when no job writes there"
             }
@@ -499,7 +487,7 @@ impl Mover<'_> {
         let source = engine.open_source(root, &path)?;
         let target = match engine.open_target(root, &path, Identity::default()) {
             // The directory could not be created, which was reported.
-            Err(error) if stat::is_absent_number(error.errno) => return Ok(()),
+            Err(error) if is_absent(&error) => return Ok(()),
             opened => opened?,
         };
         let (root_id, root, ancestors) = (at.root, Arc::clone(root), Vec::new());
@@ -512,27 +500,22 @@ impl Mover<'_> {
         }
         let mut seen = SeenNames::default();
         let mut directories = Vec::new();
-        let shown = || level.own_source_path();
-        let fail = |e| entry_error(Side::Source, Operation::ReadDirectory, shown(), e);
-        let fd = path::open_directory_at(&level.source.fd, b".").map_err(fail)?;
-        let mut reader = self.readers.pop().unwrap_or_default();
-        let read = reader.read(&fd, |name, hint| -> Result<bool, Errno> {
-            seen.insert(name);
-            self.lease.extend();
-            if matches!(hint, TypeHint::Directory | TypeHint::Unknown) || engine.follows_links() {
-                directories.push(Name::new(name).map_err(|_| Errno::ILSEQ)?);
-            }
-            Ok(true)
-        });
-        self.readers.push(reader);
-        read.map_err(fail)?;
+        let follows = engine.follows_links();
+        self.with_buffer(|mover, buffer| {
+            level.source.read(buffer, |listed| {
+                seen.insert(listed.bytes);
+                mover.lease.extend();
+                let kinds = [ListedKind::Directory, ListedKind::Unknown];
+                if kinds.contains(&listed.kind) || follows {
+                    directories.push(listed.name()?);
+                }
+                Ok(true)
+            })
+        })?;
         for name in directories {
-            let found =
-                match stat::stat_at(&level.source.fd, name.as_bytes(), engine.follows_links()) {
-                    Ok(found) => engine.end.mounts.metadata(&found),
-                    Err(error) if stat::is_absent(error) => continue,
-                    Err(error) => return Err(fail(error)),
-                };
+            let found = engine.end.find_source(&level.source, name.as_bytes(), follows);
+            let found = found.map_err(|e| level.source.unread(e))?;
+            let Some(found) = found else { continue };
             let path = level.path.join(name.as_bytes());
             let elsewhere = found.identity.mount != level.root.mount;
             let stays = engine.spec.selection.one_file_system && elsewhere;
@@ -550,15 +533,13 @@ impl Mover<'_> {
     fn clear_again(&mut self, level: &Level) -> Result<(), EntryError> {
         let Some(target) = &level.target else { return Ok(()) };
         let mut in_the_way = Vec::new();
-        self.each_name(&target.fd, &|| level.own_target_path(), |mover, name| {
-            let Some(found) = look_at(&target.fd, name.as_bytes())? else { return Ok(()) };
-            let found = mover.engine.end.mounts.metadata(&found);
-            if found.kind != EntryKind::Directory {
-                return Ok(());
-            }
-            let engine = mover.engine;
-            let Some(new) = look_at(&level.source.fd, name.as_bytes())? else { return Ok(()) };
-            let new = engine.end.mounts.metadata(&new);
+        self.each_name(target.holder(), |mover, name| {
+            let (engine, bytes) = (mover.engine, name.as_bytes());
+            let found = engine.end.find_target(target, bytes)?;
+            let found = found.filter(|found| found.kind == EntryKind::Directory);
+            let Some(found) = found else { return Ok(()) };
+            let new = engine.end.find_source(&level.source, bytes, false)?;
+            let Some(new) = new else { return Ok(()) };
             let path = level.path.join(name.as_bytes());
             if new.kind != EntryKind::Directory
                 && !engine.follows_links()

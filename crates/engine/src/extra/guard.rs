@@ -5,12 +5,7 @@ use dmover_model::{
     OnTheWay, Operation, PathBytes, Side, WithheldReason,
 };
 use dmover_observe::{Counter, lock};
-use dmover_plan::overlap::{missing_mount, parse_mountinfo};
-use dmover_sys::directory::DirectoryReader;
-use dmover_sys::{Errno, mount, path};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -29,7 +24,7 @@ impl Guard {
             let below = !engine.spec.selection.one_file_system;
             let root = engine.roots.ids().next().and_then(|id| engine.root(id).ok());
             let missing = root
-                .and_then(|root| missing(&engine.base, &root, below))
+                .and_then(|root| root.source.missing_mount(&engine.base, below))
                 .map(|mount| not_mounted(&mount));
             *looked = Some((Instant::now(), missing));
         }
@@ -116,42 +111,17 @@ pub(crate) fn doubt(
     may_be_empty: bool,
     one_file_system: bool,
 ) -> Option<WithheldReason> {
-    if let Some(mount) = missing(Path::new(""), root, !one_file_system) {
+    if let Some(mount) = root.source.missing_mount(Path::new(""), !one_file_system) {
         return Some(not_mounted(&mount));
     }
-    (!may_be_empty && is_empty(root)).then_some(WithheldReason::Empty)
-}
-
-/// Whether the source has no entries. An unreadable source is reported when it is scanned.
-pub(crate) fn is_empty(root: &Root) -> bool {
-    let mut any = false;
-    let read = path::open_directory_at(&root.source.parent, b".").and_then(|fd| {
-        DirectoryReader::default().read(&fd, |_, _| -> Result<bool, Errno> {
-            any = true;
-            Ok(false)
-        })
-    });
-    read.is_ok() && !any
-}
-
-/// A file system that should be mounted at the source, above it or in it, and is not.
-fn missing(base: &Path, root: &Root, below: bool) -> Option<PathBuf> {
-    let source = base.join(root.source.display().to_path());
-    let source = mount::path_of(path::open_directory(&source).ok()?)?;
-    missing_at(&source, below)
-}
-
-fn missing_at(tree: &Path, below: bool) -> Option<PathBuf> {
-    missing_mount(&mount::fstab(), &parse_mountinfo(&mount::mountinfo()), tree, below)
+    // An unreadable source is reported when it is scanned.
+    (!may_be_empty && root.source.is_empty()).then_some(WithheldReason::Empty)
 }
 
 /// Refuses a destination on a mount point whose file system is not mounted: the data would fill the file system below.
 pub(crate) fn refuse_missing_destination(root: &Root) -> Result<(), Fatal> {
     let Some(side) = &root.destination else { return Ok(()) };
-    let Some(parent) = mount::path_of(&side.parent) else { return Ok(()) };
-    let name = side.name.as_ref().map(|name| OsStr::from_bytes(name.as_bytes()));
-    let place = name.map_or_else(|| parent.clone(), |name| parent.join(name));
-    match missing_at(&place, false) {
+    match side.missing_mount_above() {
         None => Ok(()),
         Some(point) => {
             let (point, shown) = (point.display(), side.display().to_path());

@@ -1,19 +1,17 @@
 //! Deletes that may be unintended: habits of other tools, and destinations with other content.
-use dmover_local::directory::look_at;
+use dmover_local::error::CallFailed;
 use dmover_local::mounts::MountTable;
 use dmover_local::root::Root;
-use dmover_local::trash::is_trash;
+use dmover_local::root_content::{Top, TopDirectory};
 use dmover_model::{
     Confirmed, DeletePolicy, Fatal, Identity, Name, PathBytes, Selection, TreePath,
 };
 use dmover_plan::filter::Filter;
 use dmover_plan::temporary::is_temporary;
-use dmover_sys::directory::DirectoryReader;
-use dmover_sys::{Errno, OwnedFd, path, stat};
 use std::os::unix::ffi::OsStrExt;
 
-/// The top directory of the destination before the job.
-struct Top {
+/// The names in the top directory of the destination before the job.
+struct TopNames {
     /// Whether it has any entry that is not dmover's own.
     any: bool,
     /// Names that the source does not have and no rule excludes.
@@ -30,34 +28,27 @@ pub(crate) fn refuse_unmeant(
     (is_new, asks_for_copy): (bool, bool),
 ) -> Result<bool, Fatal> {
     let Some(side) = &root.destination else { return Ok(false) };
-    let opened = match &side.name {
-        Some(name) => path::open_directory_below(&side.parent, name.as_bytes()),
-        None => path::open_directory_at(&side.parent, b"."),
-    };
-    let destination = match opened {
-        Ok(destination) => destination,
+    let destination = match side.open_top(mounts) {
+        Top::Open(destination) => destination,
         // The pass makes it.
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(false),
+        Top::Missing => return Ok(false),
         // The pass reports why it cannot be opened. If it can be then, it may have anything in it.
-        Err(_) => return Ok(true),
+        Top::Closed => return Ok(true),
     };
     let asks = delete.is_some_and(|delete| delete.confirmed == Confirmed::None);
     let copy = asks_for_copy.then(|| source_name(root)).flatten();
     let filter =
         Filter::new(selection).map_err(|e| Fatal::refused(e.to_string(), "correct the rule"))?;
-    let is_extra = |name: &Name| -> Result<bool, Errno> {
-        let Some(found) = look_at(&destination, name.as_bytes())? else { return Ok(false) };
-        let found = mounts.metadata(&found);
-        Ok(filter.admits(name.as_bytes(), &found)
-            && look_at(&root.source.parent, name.as_bytes())?.is_none())
+    let is_extra = |name: &Name| -> Result<bool, CallFailed> {
+        let Some(found) = destination.find(name)? else { return Ok(false) };
+        Ok(filter.admits(name.as_bytes(), &found) && !root.source.has(name)?)
     };
     let is_own = |name: &Name| {
-        let found = stat::stat_at(&destination, name.as_bytes(), false);
-        let identity = found.is_ok().then(|| found.map(|found| mounts.identity(&found)).ok());
+        let identity = destination.identity(name);
         is_temporary(name.as_bytes())
             // What cannot be looked into now may be removed later, so it has to be asked about.
-            || is_trash(&destination, name).unwrap_or(false)
-            || (state.is_some() && identity.flatten() == state)
+            || destination.has_trash(name)
+            || (state.is_some() && identity == state)
     };
     let shown = side.display().to_path();
     if let Some(copy) = copy.filter(|name| is_extra(name) == Ok(true) && !is_own(name)) {
@@ -106,21 +97,18 @@ pub(crate) fn refuse_unmeant(
 }
 
 fn read_top(
-    destination: &OwnedFd,
-    is_extra: &dyn Fn(&Name) -> Result<bool, Errno>,
+    destination: &TopDirectory<'_>,
+    is_extra: &dyn Fn(&Name) -> Result<bool, CallFailed>,
     is_own: &dyn Fn(&Name) -> bool,
-) -> Top {
-    let mut top = Top { any: false, extra: Vec::new() };
-    let read = path::open_directory_at(destination, b".").and_then(|fd| {
-        DirectoryReader::default().read(&fd, |name, _| -> Result<bool, Errno> {
-            let name = Name::new(name).map_err(|_| Errno::ILSEQ)?;
-            let extra = is_extra(&name)?;
-            if (extra || !top.any) && !is_own(&name) {
-                top.any = true;
-                top.extra.extend(Some(name).filter(|_| extra));
-            }
-            Ok(true)
-        })
+) -> TopNames {
+    let mut top = TopNames { any: false, extra: Vec::new() };
+    let read = destination.each_name(|name| {
+        let extra = is_extra(&name)?;
+        if (extra || !top.any) && !is_own(&name) {
+            top.any = true;
+            top.extra.extend(Some(name).filter(|_| extra));
+        }
+        Ok(())
     });
     if read.is_err() {
         // An unreadable entry is not known to be dmover's own.

@@ -1,13 +1,11 @@
 //! Scans only paths that a change feed has reported.
-use dmover_local::directory::look_at;
-use dmover_local::error::{cancelled, entry_error};
+use dmover_local::error::{cancelled, no_name};
 use dmover_model::{
-    ChangedPlace, EntryError, EntryKind, Metadata, Name, NewTask, Operation, Parent, RootId,
-    ScanNames, Side, TaskKind, TreePath,
+    ChangedPlace, EntryError, EntryKind, Metadata, Name, NewTask, Parent, RootId, ScanNames,
+    TaskKind, TreePath,
 };
 use dmover_observe::{Activity, station};
 use dmover_plan::temporary::is_temporary;
-use dmover_sys::stat;
 
 use crate::level::Level;
 use crate::mover::Mover;
@@ -85,8 +83,7 @@ impl Mover<'_> {
     }
 
     fn no_name(&self, stack: &[Level], name: &[u8]) -> EntryError {
-        let path = stack[stack.len() - 1].source_path(name);
-        entry_error(Side::Source, Operation::Stat, path, dmover_sys::Errno::ILSEQ)
+        no_name(stack[stack.len() - 1].source_path(name))
     }
 
     /// Makes `directory` the last of the stack, as far as both sides have it.
@@ -117,9 +114,7 @@ impl Mover<'_> {
 
     fn look_for(&self, level: &Level, name: &[u8]) -> Result<Option<Metadata>, EntryError> {
         station::at(Activity::SourceNames);
-        let fail = |e| entry_error(Side::Source, Operation::Stat, level.source_path(name), e);
-        let found = look_at(&level.source.fd, name).map_err(fail)?;
-        Ok(found.map(|found| self.engine.end.mounts.metadata(&found)))
+        self.engine.end.present(&level.source, name)
     }
 
     /// Whether rules and file system limits include a directory.
@@ -131,11 +126,9 @@ impl Mover<'_> {
     }
 
     fn is_directory_there(&self, level: &Level, name: &[u8]) -> Result<bool, EntryError> {
-        station::at(Activity::TargetNames);
         let Some(target) = &level.target else { return Ok(false) };
-        let fail = |e| entry_error(Side::Destination, Operation::Stat, level.target_path(name), e);
-        let found = look_at(&target.fd, name).map_err(fail)?;
-        Ok(found.is_some_and(|found| found.file_type() == stat::FileType::Directory))
+        let found = self.session.local.existing(target, name, false)?;
+        Ok(found.is_some_and(|(found, _)| found.kind == EntryKind::Directory))
     }
 
     fn changed_name(

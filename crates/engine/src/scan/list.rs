@@ -1,5 +1,5 @@
 //! Entries from a list: paths below the source, or pairs of source and destination.
-use dmover_local::error::entry_error;
+use dmover_local::error::leads_to_no_directory;
 use dmover_local::root::Root;
 use dmover_model::{
     DirectoryRef, EntryError, ErrorClass, Name, NewTask, Operation, Parent, PathBytes, Placement,
@@ -10,8 +10,6 @@ use std::sync::Arc;
 use crate::level::Level;
 use crate::mover::Mover;
 
-const ENOTDIR: i32 = 20;
-const ELOOP: i32 = 40;
 /// It was never seen, so it has not vanished: the list is wrong.
 const NOT_THERE: &str = "the list names it, but it does not exist";
 
@@ -49,7 +47,7 @@ impl Mover<'_> {
                         NOT_THERE.clone_into(&mut error.detail);
                         (error.class, error.errno) = (ErrorClass::Other, 0);
                     }
-                    if matches!(error.errno, ENOTDIR | ELOOP) {
+                    if leads_to_no_directory(&error) {
                         let words =
                             "a parent in its path is a symbolic link or a file, not a directory";
                         words.clone_into(&mut error.detail);
@@ -60,14 +58,13 @@ impl Mover<'_> {
                 }
             }
             let level = &stack[stack.len() - 1];
-            match dmover_sys::stat::stat_at(&level.source.fd, name, false) {
-                Err(error) if dmover_sys::stat::is_absent(error) => {
-                    let (side, class) = (Side::Source, ErrorClass::Other);
-                    let path = level.source_path(name);
-                    let operation = Operation::Stat;
-                    self.engine.error(EntryError::plain(side, operation, class, path, NOT_THERE));
-                }
-                _ => names.extend(Name::new(name).ok()),
+            if level.source.lacks(name) {
+                let (side, class) = (Side::Source, ErrorClass::Other);
+                let path = level.source_path(name);
+                let operation = Operation::Stat;
+                self.engine.error(EntryError::plain(side, operation, class, path, NOT_THERE));
+            } else {
+                names.extend(Name::new(name).ok());
             }
             self.lease.extend();
         }
@@ -104,18 +101,7 @@ impl Mover<'_> {
     }
 
     fn hand_on_everything(&mut self, top: &Level) -> Result<(), EntryError> {
-        let fd = dmover_sys::path::open_directory_at(&top.source.fd, b".")
-            .map_err(|e| entry_error(Side::Source, Operation::Open, top.own_source_path(), e))?;
-        let mut names = Vec::new();
-        let mut reader = self.readers.pop().unwrap_or_default();
-        let read = reader.read(&fd, |name, _| {
-            names.extend(Name::new(name).ok());
-            Ok::<_, dmover_sys::Errno>(true)
-        });
-        self.readers.push(reader);
-        read.map_err(|e| {
-            entry_error(Side::Source, Operation::ReadDirectory, top.own_source_path(), e)
-        })?;
+        let names = self.with_buffer(|_, buffer| top.source.names(buffer))?;
         let kind = TaskKind::Scan { directory: top.reference(), names: ScanNames::Listed(names) };
         self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
         Ok(())
@@ -161,10 +147,8 @@ impl Mover<'_> {
     }
 
     fn is_simple(&self, root: &Root) -> bool {
-        let Some(name) = &root.source.name else { return false };
         let follow = self.engine.spec.selection.follow != dmover_model::FollowLinks::Never;
-        let found = dmover_sys::stat::stat_at(&root.source.parent, name.as_bytes(), follow);
-        let metadata = found.ok().map(|found| self.engine.end.mounts.metadata(&found));
+        let metadata = self.engine.end.look_at_root(&root.source, follow);
         metadata.is_some_and(|m| {
             // Whatever makes tasks of its own needs a root that others can look up.
             m.links == 1 && !self.is_worth_splitting(&m)

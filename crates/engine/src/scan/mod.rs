@@ -1,23 +1,20 @@
 //! The source half: it reads directories, plans each entry, descends depth first within the budget, and returns the
 //! rest.
-use dmover_local::directory::{Place, handed_down};
-use dmover_local::error::entry_error;
-use dmover_local::make_directory::NewDirectory;
+use dmover_local::error::{CallFailed, leads_to_no_directory};
+use dmover_local::listing::{Listed, ListedKind};
 use dmover_local::root::Root;
 use dmover_local::root_side::RootSide;
+use dmover_local::seen_names::SeenNames;
 use dmover_model::{
     Action, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, Item, Metadata, Name, NewNode,
     NewTask, Operation, Parent, ScanNames, Side, TaskKind, Verb,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::itemize;
-use dmover_sys::directory::TypeHint;
-use dmover_sys::{Errno, path, stat};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::extra::SeenNames;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::mover_report::ReportItem;
@@ -36,12 +33,12 @@ const SHARD_BYTES: usize = 128 << 10;
 /// A name as a directory listed it.
 struct Seen {
     name: Name,
-    hint: TypeHint,
+    kind: ListedKind,
 }
 
 impl Seen {
-    fn without_hint(name: Name) -> Self {
-        Self { name, hint: TypeHint::Unknown }
+    fn of_any_kind(name: Name) -> Self {
+        Self { name, kind: ListedKind::Unknown }
     }
 }
 
@@ -67,9 +64,9 @@ impl Mover<'_> {
     pub(crate) fn run_scan(&mut self, at: &DirectoryRef, names: ScanNames) {
         let result = match names {
             ScanNames::Root => self.scan_root(at),
-            ScanNames::Listed(names) => self.scan_names(at, names, TypeHint::Unknown),
-            ScanNames::Files(names) => self.scan_names(at, names, TypeHint::File),
-            ScanNames::Directories(names) => self.scan_names(at, names, TypeHint::Directory),
+            ScanNames::Listed(names) => self.scan_names(at, names, ListedKind::Unknown),
+            ScanNames::Files(names) => self.scan_names(at, names, ListedKind::File),
+            ScanNames::Directories(names) => self.scan_names(at, names, ListedKind::Directory),
             ScanNames::Extra => self.scan_extra(at),
             ScanNames::Changed(places) => {
                 self.scan_changed(at.root, places);
@@ -89,7 +86,7 @@ impl Mover<'_> {
         &mut self,
         at: &DirectoryRef,
         mut names: Vec<Name>,
-        hint: TypeHint,
+        kind: ListedKind,
     ) -> Result<(), EntryError> {
         let mut level = self.engine.open_level(at)?;
         names.retain(|name| !self.has_given(&level, name.as_bytes()));
@@ -100,10 +97,10 @@ impl Mover<'_> {
         }
         let node = FrameNode::Inherited;
         let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
-        if hint == TypeHint::Directory {
+        if kind == ListedKind::Directory {
             frames[0].directories = names.into();
         } else {
-            let seen = names.into_iter().map(|name| Seen { name, hint });
+            let seen = names.into_iter().map(|name| Seen { name, kind });
             self.take_names(&mut frames, seen.collect());
         }
         self.descend(frames);
@@ -114,7 +111,7 @@ impl Mover<'_> {
     pub(crate) fn take_listed(&mut self, level: Level, names: Vec<Name>) -> Option<Level> {
         let node = FrameNode::Inherited;
         let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
-        self.take_names(&mut frames, names.into_iter().map(Seen::without_hint).collect());
+        self.take_names(&mut frames, names.into_iter().map(Seen::of_any_kind).collect());
         let mut frame = frames.pop()?;
         if !frame.directories.is_empty() {
             let directory = frame.level.reference();
@@ -150,10 +147,7 @@ impl Mover<'_> {
     pub(crate) fn open_root(&mut self, id: dmover_model::RootId) -> Result<Level, EntryError> {
         let engine = self.engine;
         let root = engine.root(id)?;
-        let place = Place::new(&root.source.names, dmover_model::TreePath::root());
-        let fail = |e| entry_error(Side::Source, Operation::Open, place.own(), e);
-        let fd = path::open_again(&root.source.parent).map_err(fail)?;
-        let source = engine.end.source_directory(fd, place)?;
+        let source = engine.end.open_source_root(&root.source)?;
         engine.count(Counter::EntriesFound);
         let target = match &root.destination {
             Some(destination) => self.open_root_target(destination, &source.metadata)?,
@@ -176,44 +170,22 @@ impl Mover<'_> {
 
     fn open_root_target(
         &mut self,
-        RootSide { parent, name, names }: &RootSide,
+        side: &RootSide,
         source: &Metadata,
     ) -> Result<Option<TargetDirectory>, EntryError> {
-        let place = Place::new(names, dmover_model::TreePath::root());
-        let shown = || names.display.clone();
-        if let Some(name) = name {
+        if let Some(new) = side.new_directory() {
             // What the check of the roots has let pass may be a link to what was unmounted since.
-            self.refuse_link_as_root(parent, name, &shown)?;
-            let (name, inherits_acl) = (name.as_bytes(), handed_down(parent));
-            let new = NewDirectory { parent, inherits_acl, name, place: &place };
-            let target = self.make_target(new, source)?;
+            refuse_link_as_root(side)?;
+            let target = self.make_target(&new, source)?;
             if let Some(target) = target.as_ref().filter(|target| target.made) {
-                self.engine.destination.extend(&target.fd);
+                self.engine.destination.extend(target);
             }
             return Ok(target);
         }
-        let fd = path::open_directory_at(parent, b".")
-            .map_err(|e| entry_error(Side::Destination, Operation::Open, shown(), e))?;
-        let mut target = self.engine.target_directory(fd, false, place)?;
+        let mut target = self.engine.accept(self.engine.end.open_target_root(side)?)?;
         target.opened_up = self.session.local.open_up(&target)?;
         self.remove_leftovers(&target, Some(source))?;
         Ok(Some(target))
-    }
-
-    /// Refuses to replace a symbolic link that the user named as the destination.
-    fn refuse_link_as_root(
-        &self,
-        parent: &dmover_sys::OwnedFd,
-        name: &Name,
-        shown: &dyn Fn() -> dmover_model::PathBytes,
-    ) -> Result<(), EntryError> {
-        let found = stat::stat_at(parent, name.as_bytes(), false);
-        if found.is_ok_and(|found| found.file_type() == stat::FileType::Symlink) {
-            let words = "the destination is a dangling symbolic link";
-            let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
-            return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
-        }
-        Ok(())
     }
 
     /// Copies a root that is a single entry.
@@ -225,9 +197,9 @@ impl Mover<'_> {
         let at = DirectoryRef {
             root: id,
             path: dmover_model::TreePath::root(),
-            source: self.identity_of(&root.source.parent, Side::Source)?,
+            source: self.engine.end.identity_above(&root.source, Side::Source)?,
             destination: match &root.destination {
-                Some(side) => self.identity_of(&side.parent, Side::Destination)?,
+                Some(side) => self.engine.end.identity_above(side, Side::Destination)?,
                 None => dmover_model::Identity::default(),
             },
             made: false,
@@ -240,7 +212,7 @@ impl Mover<'_> {
         }
         let node = FrameNode::Inherited;
         let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
-        self.take_names(&mut frames, vec![Seen::without_hint(name)]);
+        self.take_names(&mut frames, vec![Seen::of_any_kind(name)]);
         if !frames[0].directories.is_empty() {
             let words = "the entry became a directory while the job ran";
             let (side, class) = (Side::Source, ErrorClass::Changed);
@@ -248,17 +220,6 @@ impl Mover<'_> {
             return Err(EntryError::plain(side, Operation::Stat, class, path, words));
         }
         Ok(())
-    }
-
-    fn identity_of(
-        &self,
-        fd: &dmover_sys::OwnedFd,
-        side: Side,
-    ) -> Result<dmover_model::Identity, EntryError> {
-        let found = stat::stat_fd(fd).map_err(|e| {
-            entry_error(side, Operation::Stat, dmover_model::PathBytes::default(), e)
-        })?;
-        Ok(self.engine.end.mounts.identity(&found))
     }
 
     /// Descends into the directories of the frames, deepest first, until nothing is left or the budget is used; the
@@ -310,11 +271,10 @@ impl Mover<'_> {
     fn make_do_without(&mut self, frames: &mut [Frame], name: Name, error: EntryError) {
         let Some(Frame { level, .. }) = frames.last() else { return };
         let at_source = error.side == Side::Source;
-        let another = [Errno::NOTDIR, Errno::LOOP].map(Errno::raw_os_error);
-        if at_source && another.contains(&error.errno) {
+        if at_source && leads_to_no_directory(&error) {
             let now = self.look(level, &name);
             if now.is_ok_and(|record| record.metadata.kind != EntryKind::Directory) {
-                self.take_names(frames, vec![Seen::without_hint(name)]);
+                self.take_names(frames, vec![Seen::of_any_kind(name)]);
                 return;
             }
         }
@@ -417,13 +377,13 @@ impl Mover<'_> {
     /// Reads the topmost frame's directory, and copies entries as their names arrive.
     fn read_directory(&mut self, frames: &mut [Frame]) {
         let Some(frame) = frames.last_mut() else { return };
-        let shown = frame.level.own_source_path();
         let mut seen = self.looks_for_extra(&frame.level).then(SeenNames::default);
         let result = self.read_batches(frames, &mut seen);
         self.hand_on_deferred(frames);
+        let Some(frame) = frames.last() else { return };
         if let Err(error) = result {
-            self.engine.error(entry_error(Side::Source, Operation::ReadDirectory, shown, error));
-        } else if let (Some(seen), Some(frame)) = (seen, frames.last())
+            self.engine.error(frame.level.source.unread(error));
+        } else if let Some(seen) = seen
             && !self.engine.control.is_stopping()
         {
             self.deal_with_extra(&frame.level, &seen);
@@ -434,33 +394,34 @@ impl Mover<'_> {
         &mut self,
         frames: &mut [Frame],
         seen: &mut Option<SeenNames>,
-    ) -> Result<(), Errno> {
+    ) -> Result<(), CallFailed> {
         station::at(Activity::SourceNames);
         let index = frames.len() - 1;
-        let mut reader = self.readers.pop().unwrap_or_default();
-        let fd = path::open_directory_at(&frames[index].level.source.fd, b".");
         let mut names: Vec<Seen> = Vec::with_capacity(BATCH);
         let mut shard_bytes = 0;
         let mut glance = self.glance(&frames[index].level);
-        let result = fd.and_then(|fd| {
-            reader.read(&fd, |name, hint| -> Result<bool, Errno> {
+        let mut buffer = self.readers.pop().unwrap_or_default();
+        let listing = frames[index].level.source.listing();
+        let result = listing.and_then(|listing| {
+            listing.read(&mut buffer, |listed| {
+                let Listed { bytes, kind, .. } = listed;
                 if let Some(seen) = seen {
-                    seen.insert(name);
+                    seen.insert(bytes);
                 }
-                if let Some(glance) = glance.as_mut().filter(|_| hint == TypeHint::File)
-                    && self.is_left_alone(&frames[index].level, name, glance)
+                if let Some(glance) = glance.as_mut().filter(|_| kind == ListedKind::File)
+                    && self.is_left_alone(&frames[index].level, bytes, glance)
                 {
                     return Ok(true);
                 }
-                if self.has_given(&frames[index].level, name) {
+                if self.has_given(&frames[index].level, bytes) {
                     return Ok(true);
                 }
-                let name = Name::new(name).map_err(|_| Errno::ILSEQ)?;
-                if hint == TypeHint::Directory && !self.looks_at_directories() {
+                let name = listed.name()?;
+                if kind == ListedKind::Directory && !self.looks_at_directories() {
                     frames[index].directories.push_back(name);
                 } else {
                     shard_bytes += name.as_bytes().len() + 8;
-                    names.push(Seen { name, hint });
+                    names.push(Seen { name, kind });
                 }
                 self.lease.extend();
                 let spent = self.budget_is_spent() || self.engine.control.is_stopping();
@@ -477,10 +438,10 @@ impl Mover<'_> {
                 Ok(true)
             })
         });
-        self.readers.push(reader);
+        self.readers.push(buffer);
         self.end_glance(glance);
         self.take_or_shard(frames, names);
-        result.map(drop)
+        result
     }
 
     /// Whether directories must be checked with stat although getdents reports their type, because a rule depends on
@@ -506,7 +467,7 @@ impl Mover<'_> {
         let index = frames.len() - 1;
         let parent = self.report_node(frames, index);
         let (files, others): (Vec<Seen>, Vec<Seen>) =
-            names.into_iter().partition(|seen| seen.hint == TypeHint::File);
+            names.into_iter().partition(|seen| seen.kind == ListedKind::File);
         let plain = |seen: Vec<Seen>| {
             let mut names: Vec<_> = seen.into_iter().map(|seen| seen.name).collect();
             // They may wait for long, and collect() keeps the room that the others had.
@@ -531,7 +492,7 @@ impl Mover<'_> {
         let mut batch = Vec::with_capacity(if at_sight { 0 } else { names.len().min(BATCH) });
         let mut names = VecDeque::from(names);
         let (mut taken, mut since) = (0, Instant::now());
-        while let Some(Seen { mut name, hint }) = names.pop_front() {
+        while let Some(Seen { mut name, kind }) = names.pop_front() {
             taken += 1;
             if taken >= self.session.tools.stride.names() {
                 let elapsed_ms = since.elapsed().as_millis() as u64;
@@ -547,7 +508,7 @@ impl Mover<'_> {
                 }
             }
             let Some(frame) = frames.last_mut() else { return };
-            if at_sight && hint == TypeHint::File {
+            if at_sight && kind == ListedKind::File {
                 match self.strategy.file_at_sight(self, &frame.level, name) {
                     None => continue,
                     Some(back) => name = back,
@@ -599,6 +560,17 @@ impl Mover<'_> {
             itemized: itemize::columns(action, &wanted, old),
         }));
     }
+}
+
+/// Refuses to replace a symbolic link that the user named as the destination.
+fn refuse_link_as_root(side: &RootSide) -> Result<(), EntryError> {
+    if side.is_symlink() {
+        let words = "the destination is a dangling symbolic link";
+        let (operation, class) = (Operation::Open, ErrorClass::TypeConflict);
+        let shown = side.display().clone();
+        return Err(EntryError::plain(Side::Destination, operation, class, shown, words));
+    }
+    Ok(())
 }
 
 /// Cuts a list of names into shards that fit into a task.

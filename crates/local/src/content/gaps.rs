@@ -50,7 +50,7 @@ impl<'a> Gaps<'a> {
 }
 
 /// How many of the first `size` bytes of a file are not in holes.
-pub fn data_bytes(file: impl AsFd, size: u64) -> u64 {
+pub(crate) fn data_bytes(file: impl AsFd, size: u64) -> u64 {
     let (mut at, mut bytes) = (0, 0);
     while at < size {
         match file::next_data(&file, at) {
