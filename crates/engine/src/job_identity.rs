@@ -22,7 +22,7 @@ pub fn job_id(
     // Two runs that do not share a lock must not take each other's temporaries for leftovers.
     match state {
         Some(state) if state.is_shared() => hasher.update(b"any host"),
-        _ => hasher.update(dmover_host::name().as_bytes()),
+        _ => hasher.update(&dmover_host::name_bytes()),
     };
     hasher.update(&dmover_host::user::effective_uid().to_le_bytes());
     hasher.update(state.map_or(&b""[..], |s| s.path().as_os_str().as_bytes()));

@@ -1,8 +1,13 @@
 //! What the kernel says of this host.
 
-/// The name of this host, uname(2). Bytes that are not UTF-8 are replaced.
+/// The name of this host for messages, uname(2). Bytes that are not UTF-8 are replaced.
 pub fn name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The bytes of the name of this host, to tell it from others.
+pub fn name_bytes() -> Vec<u8> {
+    rustix::system::uname().nodename().to_bytes().to_vec()
 }
 
 /// The random id of the running kernel's boot (random(4)); empty where /proc is missing.

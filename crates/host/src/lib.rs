@@ -14,6 +14,6 @@ pub mod signals;
 mod space;
 pub mod user;
 
-pub use kernel::{boot_clock_ms, boot_id, name};
+pub use kernel::{boot_clock_ms, boot_id, name, name_bytes};
 pub use random::random_u64;
 pub use space::free_bytes;

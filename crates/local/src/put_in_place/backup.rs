@@ -14,7 +14,8 @@ impl Session<'_> {
         let Renaming { from, to: target, last: name, source, others, .. } = renaming;
         let Some(backup) = &self.local.rules.policy.backup else { return Ok(()) };
         if renaming.is_link && self.is_separate_copy(renaming)? {
-            return Ok(());
+            // Comparing may have taken long.
+            return self.check_commit(target, name);
         }
         if backup.numbered {
             return self.back_up_numbered(target, name);

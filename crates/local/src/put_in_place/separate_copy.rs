@@ -1,13 +1,16 @@
 //! Entries that were copied separately because a hard link could not be made.
-use dmover_model::{ByteRange, EntryError, EntryKind, Metadata, Operation, PathBytes, Side};
+use dmover_model::{
+    Attribute, ByteRange, EntryError, EntryKind, ErrorClass, Metadata, Operation, PathBytes, Side,
+};
 use dmover_sys::xattr::{self, Held};
-use dmover_sys::{AsFd, Errno, OwnedFd, directory, path, stat};
+use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, stat};
 
 use super::Renaming;
 use crate::content::Reading;
 use crate::directory::TargetDirectory;
-use crate::error::{at_destination, entry_error};
+use crate::error::{CallFailed, entry_error};
 use crate::session::Session;
+use crate::source::open_to_read;
 
 /// Bytes that are compared at a time, of both files together.
 const BUFFER: usize = 512 << 10;
@@ -15,38 +18,73 @@ const BUFFER: usize = 512 << 10;
 type Xattrs = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 impl Session<'_> {
-    /// Whether the entry that a hard link replaces is equal to it in content and metadata. An earlier run makes such a
-    /// copy where it cannot link. A backup of it would replace the backup of the version before it.
+    /// Whether the entry that a hard link replaces is surely equal to it, in content, times, permissions, owner and
+    /// extended attributes. An earlier run makes such a copy where it cannot link. A backup of it would replace the backup
+    /// of the version before it.
     ///
     /// # Errors
-    /// It cannot be told. Nothing was changed.
+    /// The job stops, or another mover has the task.
     pub(super) fn is_separate_copy(&self, renaming: Renaming<'_>) -> Result<bool, EntryError> {
         let Renaming { to, name, last, .. } = renaming;
+        let compared = match self.local.end.find_target(to, last) {
+            Ok(Some(old)) if old.kind == EntryKind::File => self.is_equal_file(to, name, last),
+            Ok(Some(old)) => Ok(self.is_equal_special(to, name, (last, &old)).unwrap_or(false)),
+            _ => Ok(false),
+        };
+        match compared {
+            // What cannot be read or is being changed gets its backup.
+            Err(error) if !matches!(error.class, ErrorClass::Fenced | ErrorClass::Cancelled) => {
+                tracing::debug!(?error, "cannot compare an entry with the link that replaces it");
+                Ok(false)
+            }
+            compared => compared,
+        }
+    }
+
+    fn is_equal_special(
+        &self,
+        to: &TargetDirectory,
+        name: &[u8],
+        (last, old): (&[u8], &Metadata),
+    ) -> Result<bool, CallFailed> {
+        let Some(new) = self.local.end.find_target(to, name)? else { return Ok(false) };
+        if old.kind == EntryKind::Symlink {
+            let read = |name| directory::read_symlink(&to.fd, name);
+            if read(name)? != read(last)? {
+                return Ok(false);
+            }
+        }
+        let now = self.local.end.find_target(to, last)?;
+        let stays = now.is_some_and(|now| now.version() == old.version());
+        Ok(stays && self.looks_alike(&new, old))
+    }
+
+    /// The old file must not change meanwhile, and still have its name afterwards.
+    fn is_equal_file(
+        &self,
+        to: &TargetDirectory,
+        name: &[u8],
+        last: &[u8],
+    ) -> Result<bool, EntryError> {
         let shown = || to.place.entry(last);
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
-        let look = |name| match stat::stat_at(&to.fd, name, false) {
-            Ok(found) => Ok(Some(self.local.end.mounts.metadata(&found))),
-            Err(error) if stat::is_absent(error) => Ok(None),
-            Err(error) => Err(fail(Operation::Stat, error)),
+        let open = |name| {
+            let fd = open_to_read(&to.fd, name, false, self.permit);
+            let fd = fd.map_err(|e| fail(Operation::Open, e))?;
+            let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
+            Ok((fd, self.local.end.mounts.metadata(&found)))
         };
-        let (Some(new), Some(old)) = (look(name)?, look(last)?) else { return Ok(false) };
-        if !looks_alike(&new, &old) {
+        let ((link, new), (copy, old)) = (open(name)?, open(last)?);
+        let is_written = || file::is_open_for_writing(&copy) != Some(false);
+        if !self.looks_alike(&new, &old) || is_written() {
             return Ok(false);
         }
-        match old.kind {
-            EntryKind::File => {
-                let open = |name| path::open_file_at(&to.fd, name, false);
-                let fail = |e| fail(Operation::Open, e);
-                let files = [open(name).map_err(fail)?, open(last).map_err(fail)?];
-                self.are_equal(&files, to, new.size, &shown)
-            }
-            EntryKind::Symlink => {
-                let read = |name| directory::read_symlink(&to.fd, name);
-                let fail = |e| fail(Operation::ReadLink, e);
-                Ok(read(name).map_err(fail)? == read(last).map_err(fail)?)
-            }
-            _ => Ok(true),
+        let read = |file| xattrs(file).map_err(|e| fail(Operation::ReadXattr, e));
+        if read(&link)? != read(&copy)? || !self.are_equal(&[link, copy], to, new.size, &shown)? {
+            return Ok(false);
         }
+        let now = self.local.end.find_target(to, last);
+        Ok(now.is_ok_and(|now| now.is_some_and(|now| now.version() == old.version())))
     }
 
     fn are_equal(
@@ -56,10 +94,6 @@ impl Session<'_> {
         size: u64,
         shown: &dyn Fn() -> PathBytes,
     ) -> Result<bool, EntryError> {
-        let fail = |e| entry_error(Side::Destination, Operation::ReadXattr, shown(), e);
-        if xattrs(&files[0]).map_err(fail)? != xattrs(&files[1]).map_err(fail)? {
-            return Ok(false);
-        }
         let reading = |file| Reading {
             source: (file, &*to.facts),
             direct: false,
@@ -70,13 +104,16 @@ impl Session<'_> {
         let readings = files.each_ref().map(|file| reading(file.as_fd()));
         let range = ByteRange { start: 0, end: size };
         let compared = self.local.content().compare_bytes(readings, range, &mut vec![0; BUFFER]);
-        compared.map(|differing| differing.is_empty()).map_err(at_destination)
+        compared.map(|differing| differing.is_empty())
     }
-}
 
-fn looks_alike(new: &Metadata, old: &Metadata) -> bool {
-    let facts = |entry: &Metadata| (entry.kind, entry.mode, entry.uid, entry.gid, entry.device);
-    facts(new) == facts(old) && (new.size, new.mtime) == (old.size, old.mtime)
+    fn looks_alike(&self, new: &Metadata, old: &Metadata) -> bool {
+        let facts = |entry: &Metadata| (entry.kind, entry.mode, entry.uid, entry.gid, entry.device);
+        // Where times are not kept, each copy has its own.
+        let keeps_times = self.local.rules.policy.preserve.has(Attribute::Times);
+        let alike = facts(new) == facts(old) && new.size == old.size;
+        alike && (new.mtime == old.mtime || !keeps_times)
+    }
 }
 
 fn xattrs(file: &OwnedFd) -> Result<Xattrs, Errno> {

@@ -27,7 +27,7 @@ impl Owner {
             if let Some(mut lock) = lock_of(&mark, true) {
                 // The host name lets only this host decide that the process is dead.
                 let written =
-                    lock.set_len(0).and_then(|()| lock.write_all(dmover_host::name().as_bytes()));
+                    lock.set_len(0).and_then(|()| lock.write_all(&dmover_host::name_bytes()));
                 return written.ok().map(|()| Self { mark, _lock: lock });
             }
             std::thread::sleep(AGAIN);
@@ -82,7 +82,7 @@ fn remove_if_dead(directory: &Path) -> std::io::Result<()> {
     let mut host = Vec::new();
     lock.read_to_end(&mut host)?;
     // Locks of another host may not be seen here.
-    if host == dmover_host::name().as_bytes() { remove(directory) } else { Ok(()) }
+    if host == dmover_host::name_bytes() { remove(directory) } else { Ok(()) }
 }
 
 /// Directories of brokers in a state directory that no process uses. They hold secrets.
@@ -126,8 +126,8 @@ mod tests {
     fn only_what_killed_processes_of_this_host_left_is_removed() {
         let state = tempfile::tempdir().unwrap();
         let all = state.path().join("placement");
-        let own = make(&all, "own", Some(dmover_host::name().as_bytes()));
-        let dead = make(&all, "dead", Some(dmover_host::name().as_bytes()));
+        let own = make(&all, "own", Some(&dmover_host::name_bytes()));
+        let dead = make(&all, "dead", Some(&dmover_host::name_bytes()));
         let failed = make(&all, "failed", None);
         let elsewhere = make(&all, "elsewhere", Some(b"another-host"));
         let used = make(&all, "used", None);
