@@ -1,4 +1,4 @@
-//! The messages between processes of dmover, and how they become bytes.
+//! The messages between processes of dmover, and how they become bytes. `docs/wire.md` describes every byte.
 //!
 //! Coordinators and movers exchange [`Call`] and [`Reply`], tasks, outcomes, log lines and broadcasts; each message is
 //! made by [`encode`] and is in an [`Envelope`] that authenticates it. Keys, codes and signatures are not in this crate,

@@ -1,5 +1,6 @@
 //! Tests of all messages together.
 mod arbitrary;
+mod document;
 
 use bytes::Bytes;
 use dmover_model::{
@@ -24,6 +25,8 @@ macro_rules! for_each_message {
         $($function::<$type> $arguments;)*
     };
 }
+
+use for_each_message;
 
 /// A broadcast: its number, and the state.
 type Broadcast = (u64, Control);
