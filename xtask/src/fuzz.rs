@@ -7,8 +7,11 @@ use std::path::Path;
 use std::process::Command;
 
 /// Targets, and what they show.
-const TARGETS: &[(&str, &str)] =
-    &[("manifest", "manifests, damaged and not"), ("lists", "lines of check lists")];
+const TARGETS: &[(&str, &str)] = &[
+    ("manifest", "manifests, damaged and not"),
+    ("lists", "lines of check lists"),
+    ("wire", "messages between processes"),
+];
 
 const COVERAGE: &[&str] = &[
     "--cfg=fuzzing",
@@ -22,7 +25,7 @@ const COVERAGE: &[&str] = &[
 /// Arguments of `fuzz`.
 #[derive(Debug, Args)]
 pub struct FuzzArgs {
-    /// Which target: manifest or lists; both without a name
+    /// Which target: manifest, lists or wire; all without a name
     name: Option<String>,
     /// How long each runs
     #[arg(long, value_name = "N", default_value_t = 600)]
@@ -35,7 +38,7 @@ pub fn run(args: &FuzzArgs) -> Result<()> {
     let targets: Vec<_> = TARGETS.iter().filter(wanted).collect();
     if targets.is_empty() {
         let all: Vec<_> = TARGETS.iter().map(|(name, _)| *name).collect();
-        bail!("there are {}", all.join(" and "));
+        bail!("there are {}", all.join(", "));
     }
     let root = std::env::current_dir()?.join("target/fuzz");
     let host = host()?;

@@ -1,47 +1,22 @@
 //! The switch that stops a job: softly (finish tasks in progress), then hard (drop them).
 use dmover_host::signals;
-use dmover_model::ErrorClass;
-use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Why a job stops before its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum StopReason {
-    /// A signal, by its number.
-    Signal(i32),
-    /// `--max-errors` was reached.
-    Errors,
-    /// `--max-duration` was reached.
-    Duration,
-    /// Output cannot be written.
-    Output,
-    /// The manifest cannot be written.
-    Manifest,
-    /// The user cancelled it.
-    Cancelled,
-    /// Errors of this class are systemic.
-    Systemic(ErrorClass),
-}
+pub use dmover_model::StopReason;
 
-impl StopReason {
-    /// The reason, in words that follow "stopped".
-    pub fn words(self) -> String {
-        match self {
-            Self::Signal(signal) => format!("by {}", signals::name(signal)),
-            Self::Errors => "by --max-errors".into(),
-            Self::Duration => "by --max-duration".into(),
-            Self::Output => "cannot write to standard output".into(),
-            Self::Manifest => "cannot write the manifest".into(),
-            Self::Cancelled => "it was cancelled".into(),
-            Self::Systemic(class) => {
-                format!(
-                    "all entries fail with the same error ({}): {}",
-                    class.word(),
-                    class.advice()
-                )
-            }
+/// The reason for a stop, in words that follow "stopped".
+pub(crate) fn stop_words(reason: StopReason) -> String {
+    match reason {
+        StopReason::Signal(signal) => format!("by {}", signals::name(signal)),
+        StopReason::Errors => "by --max-errors".into(),
+        StopReason::Duration => "by --max-duration".into(),
+        StopReason::Output => "cannot write to standard output".into(),
+        StopReason::Manifest => "cannot write the manifest".into(),
+        StopReason::Cancelled => "it was cancelled".into(),
+        StopReason::Systemic(class) => {
+            format!("all entries fail with the same error ({}): {}", class.word(), class.advice())
         }
     }
 }

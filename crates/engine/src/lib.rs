@@ -90,7 +90,7 @@ pub use driver::{Job, Then, run_job};
 pub use fleet::{Fleet, Fleets, JobOffer, Joined, Joining, MoverPlace};
 pub use job_identity::job_id;
 pub use job_list::{JobList, Pair, RecordSupply, SumSupply};
-pub use mover_report::MoverReport;
+pub use mover_report::{MoverReport, take_reports};
 pub use recorder::Recorder;
 pub use report::{JobReport, JobState};
 pub use watch::{WatchOptions, Watched, watch};

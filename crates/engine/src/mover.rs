@@ -16,7 +16,7 @@ use crate::context::Engine;
 use crate::control::StopReason;
 use crate::finding::Unrepaired;
 use crate::level::Level;
-use crate::mover_report::{MoverReport, ReportItem};
+use crate::mover_report::{self, ReportItem};
 use crate::queue::{Lease, Queue};
 use crate::waiting_files::WaitingFiles;
 
@@ -180,7 +180,7 @@ impl Mover<'_> {
     /// Sends collected reports to a remote coordinator if they are many or old.
     pub fn tell_much(&self) {
         let is_old = || self.engine.desk.is_some() && self.told.get().elapsed() >= TELL_EVERY;
-        if MoverReport::waiting() >= TOLD_MAX || is_old() {
+        if mover_report::waiting() >= TOLD_MAX || is_old() {
             self.told.set(Instant::now());
             self.queue.report(self.lease, Outcome::default());
         }

@@ -5,7 +5,7 @@ use dmover_observe::{Counter, Slow, Snapshot};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::control::StopReason;
+use crate::control::{StopReason, stop_words};
 use crate::delete_guard::Withheld;
 
 /// The state of a job at its end.
@@ -67,7 +67,7 @@ impl JobReport {
         let (phase, reason) = match self.state {
             JobState::Finished => (JobPhase::Finished, None),
             JobState::Stopped(StopReason::Cancelled) => (JobPhase::Cancelled, None),
-            JobState::Stopped(reason) => (JobPhase::Stopped, Some(reason.words())),
+            JobState::Stopped(reason) => (JobPhase::Stopped, Some(stop_words(reason))),
         };
         (phase, reason.or_else(|| self.withheld.as_ref().map(|w| w.reason.words())))
     }

@@ -24,6 +24,7 @@ mod place;
 mod policy;
 mod range;
 mod record;
+mod stop;
 mod sum;
 mod sync;
 mod task;
@@ -57,6 +58,7 @@ pub use policy::{
 };
 pub use range::ByteRange;
 pub use record::{Body, Content, Extended, NamedDigest, Record};
+pub use stop::StopReason;
 pub use sum::{
     ConcludeTask, DigestPolicy, Expected, FileDigest, Guess, HashTask, HashedFile, HashedPieces,
     Subject, SumItem, Verdict,

@@ -2,6 +2,7 @@
 use bytes::Bytes;
 use dmover_model::Fatal;
 use dmover_plan::leases::MoverId;
+use dmover_wire::{Call, Control, Envelope, Meeting, MoverInfo, OfferRecord, Reply};
 use serde::de::DeserializeOwned;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::clock;
 use crate::identity::Trust;
 use crate::link::{Link, decode_or_log};
-use crate::message::{self, Call, Control, MoverInfo, OfferRecord, Reply};
-use crate::seal::{self, Envelope, Fresh, Keys, Kind, Meeting, Purpose};
+use crate::offer;
+use crate::seal::{self, Fresh, Keys, Kind, Purpose};
 use crate::streams::Names;
 
 /// A mover's channel to the coordinator of one run.
@@ -45,7 +46,7 @@ impl Channel {
             id,
             trust: Arc::clone(trust),
             coordinator: record.signer.clone(),
-            offer: record.digest(),
+            offer: offer::digest(record),
             keys: Mutex::default(),
             meeting: tokio::sync::Mutex::new(0),
             called: AtomicU64::new(0),
@@ -62,9 +63,9 @@ impl Channel {
     pub async fn call(&self, call: &Call) -> Option<Reply> {
         let (turn, keys) = self.keys()?;
         let number = self.called.fetch_add(1, Ordering::Relaxed) + 1;
-        let request = keys.seal(Kind::Call, (self.id, turn), number, &message::encode(call));
+        let request = keys.seal(Kind::Call, (self.id, turn), number, &dmover_wire::encode(call));
         let answer = self.link.request(self.names.call_subject(), request.clone()).await?;
-        match seal::open(&answer) {
+        match dmover_wire::open(&answer) {
             Some(Envelope::Sealed(sealed))
                 if sealed.number == number && keys.fits(Kind::Reply, &sealed) =>
             {
@@ -86,7 +87,7 @@ impl Channel {
     pub async fn tell(&self, call: &Call) {
         let Some((turn, keys)) = self.keys() else { return };
         let number = self.called.fetch_add(1, Ordering::Relaxed) + 1;
-        let body = keys.seal(Kind::Call, (self.id, turn), number, &message::encode(call));
+        let body = keys.seal(Kind::Call, (self.id, turn), number, &dmover_wire::encode(call));
         if let Err(error) = self.link.client.publish(self.names.call_subject(), body).await {
             tracing::debug!(%error, "cannot send a message to the coordinator");
         }
@@ -94,7 +95,7 @@ impl Channel {
 
     /// Sends a signed call, before there are keys.
     async fn introduce(&self, call: &Call) -> Option<Reply> {
-        let body = message::encode(call);
+        let body = dmover_wire::encode(call);
         let request = seal::sign(&self.trust.identity, Purpose::Call, &self.names, (b"", &body));
         let answer = self.link.request(self.names.call_subject(), request.clone()).await?;
         self.signed(&answer, Purpose::Answer, &request)
@@ -102,9 +103,10 @@ impl Channel {
 
     /// The content of a message that the coordinator has signed.
     fn signed<T: DeserializeOwned>(&self, bytes: &[u8], purpose: Purpose, to: &[u8]) -> Option<T> {
-        match seal::open(bytes) {
+        match dmover_wire::open(bytes) {
             Some(Envelope::Signed(signed))
-                if signed.by == self.coordinator && signed.holds(purpose, &self.names, to) =>
+                if signed.by == self.coordinator
+                    && seal::is_genuine(&signed, purpose, &self.names, to) =>
             {
                 decode_or_log(signed.body)
             }

@@ -2,11 +2,15 @@
 use async_nats::jetstream::{self, kv};
 use bytes::Bytes;
 use dmover_engine::queue::{Class, Dispatch, Lease, Reported};
-use dmover_engine::{Engine, Fleet, Fleets, JobOffer, MoverReport, Notice};
+use dmover_engine::{Engine, Fleet, Fleets, JobOffer, Notice};
 use dmover_model::{Fatal, JobSpec, Limit, Limits, Outcome, Task, Verb};
 use dmover_observe::{CLASSES, MoverView};
 use dmover_plan::failure_attribution::Opinions;
 use dmover_plan::leases::Leases;
+use dmover_wire::{
+    Call, Control, DecodeError, MoverInfo, MoverReport, OLDEST, OfferRecord, OfferText,
+    OutcomeMessage, PROTOCOL, Protocols, Reply,
+};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,10 +23,7 @@ use crate::identity::Trust;
 use crate::job_registry::{Offered, Refused, put, refuse_others, take_over, unavailable};
 use crate::link::Link;
 use crate::members::Members;
-use crate::message::{
-    self, Call, Control, Describe, MoverInfo, ONE_VERSION, OfferRecord, OutcomeMessage, PROTOCOL,
-    Reply,
-};
+use crate::offer::{self, ONE_VERSION};
 use crate::reorder_buffer::Heard;
 use crate::seal::{self, Purpose};
 use crate::streams::{self, Names};
@@ -189,9 +190,11 @@ impl NatsFleet {
     ) -> Result<Self, Fatal> {
         let names = Names { job: offer.key.clone(), run: offer.run };
         let lease_ms = lease.as_millis() as u64;
-        let text = serde_json::to_string(offer).map_err(|e| unavailable("the job", &e))?;
+        let text = OfferText { offer, newest_protocol: PROTOCOL };
+        let text = serde_json::to_string(&text).map_err(|e| unavailable("the job", &e))?;
         let mut body = OfferRecord {
-            protocol: PROTOCOL,
+            // Tasks and broadcasts are for all movers, also those of the oldest protocol.
+            protocol: OLDEST,
             version: env!("CARGO_PKG_VERSION").into(),
             job: names.job.clone(),
             run: names.run,
@@ -204,7 +207,7 @@ impl NatsFleet {
             signer: String::new(),
             signature: String::new(),
         };
-        body.sign(&trust.identity);
+        offer::sign(&mut body, &trust.identity);
         let (outgoing, tasks) = mpsc::unbounded_channel();
         let calls = link.client.subscribe(names.call_subject()).await;
         let calls = calls.map_err(|e| unavailable("calls", &e))?;
@@ -356,7 +359,7 @@ impl Shared {
     /// A broadcast message.
     fn telling(&self, control: Control) -> Bytes {
         let number = self.told_number.fetch_add(1, Ordering::SeqCst) + 1;
-        let body = message::encode(&(number, control));
+        let body = dmover_wire::encode(&(number, control));
         seal::sign(&self.trust.identity, Purpose::Told, &self.names, (b"", &body))
     }
 
@@ -503,7 +506,7 @@ impl Shared {
 
     /// Why an authenticated mover may not work for the job. `None`: it may.
     fn objection(&self, info: &MoverInfo, clock_ms: i64) -> Option<Reply> {
-        if info.protocol != PROTOCOL {
+        if !Protocols::OWN.include(info.protocol) {
             let own = env!("CARGO_PKG_VERSION");
             let why = format!(
                 "the coordinator runs dmover {own} (protocol {PROTOCOL}), but this mover runs \
@@ -560,15 +563,15 @@ impl Shared {
     }
 
     /// Receives messages of authenticated movers. `place`: the position of the message in the stream.
-    fn hear_bundle(&self, bytes: &[u8], place: u64) -> Result<(), String> {
-        let envelope = seal::open(bytes);
+    fn hear_bundle(&self, bytes: &[u8], place: u64) -> Result<(), DecodeError> {
+        let envelope = dmover_wire::open(bytes);
         let heard = envelope.as_ref().and_then(|e| lock(&self.keyring).hear_outcome(e, place));
         let Some((by, bundle)) = heard else {
             self.refuse("an outcome");
             return Ok(());
         };
-        for message in message::unbundle(bundle)? {
-            let said: OutcomeMessage = message::decode(message)?;
+        for message in dmover_wire::unbundle(bundle)? {
+            let said: OutcomeMessage = dmover_wire::decode(message)?;
             if said.mover == by {
                 self.hear(said);
             } else {
@@ -588,12 +591,14 @@ impl Shared {
             Ok(Some(found)) if found.revision == revision => return Ok(()),
             Ok(Some(found)) if found.operation == kv::Operation::Put => {
                 match serde_json::from_slice::<OfferRecord>(&found.value) {
-                    Ok(other) if other.digest() == body.digest() => {
+                    Ok(other) if offer::digest(&other) == offer::digest(&body) => {
                         // Put twice, because an answer was lost.
                         lock(&self.record).revision = found.revision;
                         return Ok(());
                     }
-                    Ok(other) if other.run != body.run && other.verify(&self.trust).is_ok() => {
+                    Ok(other)
+                        if other.run != body.run && offer::verify(&other, &self.trust).is_ok() =>
+                    {
                         let OfferRecord { pid, host, job, .. } = other;
                         let message = format!("process {pid} on {host} has taken over job {job}");
                         let error = Fatal::unavailable(
@@ -605,7 +610,7 @@ impl Shared {
                     other => {
                         let why = other.map_or_else(
                             |error| error.to_string(),
-                            |other| other.verify(&self.trust).err().unwrap_or_default(),
+                            |other| offer::verify(&other, &self.trust).err().unwrap_or_default(),
                         );
                         tracing::warn!(
                             why,
@@ -631,7 +636,7 @@ impl Shared {
             (record.store, record.revision) = (store.clone(), revision);
         }
         // Another run may have begun while the broker did not know this one.
-        match body.offer() {
+        match offer::offered(&body) {
             Ok(offer) => refuse_others(&self.link, &store, (&offer, revision), &self.engine).await,
             Err(_) => Ok(()),
         }
@@ -646,7 +651,7 @@ impl Dispatch for NatsFleet {
             if task.lost.len() >= LOST_MAX {
                 lock(&self.shared.said).push(Reported::Lost(Box::new(task.clone())));
                 let shared = Arc::clone(&self.shared);
-                let body = message::encode(&task);
+                let body = dmover_wire::encode(&task);
                 self.shared.link.runtime.spawn(async move {
                     streams::bury(&shared.link.jetstream, &shared.names, body).await;
                 });

@@ -2,12 +2,13 @@
 use async_nats::jetstream::kv;
 use dmover_engine::{Engine, JobOffer};
 use dmover_model::Fatal;
+use dmover_wire::{OfferRecord, Reply};
 use futures_util::TryStreamExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::link::Link;
-use crate::message::{OfferRecord, Reply};
+use crate::offer;
 use crate::streams::{self, Names};
 
 /// How often a waiting job checks whether it must stop.
@@ -145,7 +146,7 @@ pub(crate) async fn refuse_others(
         let found = found.filter(|f| f.operation == kv::Operation::Put && f.revision < revision);
         let Some(found) = found else { continue };
         let Ok(record) = serde_json::from_slice::<OfferRecord>(&found.value) else { continue };
-        if !record.offer().is_ok_and(|other| offer.is_in_the_way_of(&other)) {
+        if !offer::offered(&record).is_ok_and(|other| offer.is_in_the_way_of(&other)) {
             continue;
         }
         let mut lives = refuse_living(link, &record).await.is_err();

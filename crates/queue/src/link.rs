@@ -3,6 +3,7 @@ use async_nats::jetstream::{self, Context, context::ContextBuilder};
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
 use bytes::Bytes;
 use dmover_model::Fatal;
+use dmover_wire::{PING, Reply};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +12,6 @@ use tokio::sync::watch;
 
 use crate::address::{Address, Secret};
 use crate::impostor::{Seldom, Watch};
-use crate::message::{self, Reply};
-use crate::seal::PING;
 use crate::{streams, tls};
 
 /// The time limit for the first connection.
@@ -153,7 +152,7 @@ impl Link {
 
 /// Decodes a message; logs it if it is invalid.
 pub(crate) fn decode_or_log<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
-    let decoded = message::decode(bytes);
+    let decoded = dmover_wire::decode(bytes);
     decoded.inspect_err(|error| tracing::warn!(%error, "cannot read a message")).ok()
 }
 

@@ -5,10 +5,9 @@ use dmover_observe::{CLASSES, MoverView};
 use dmover_plan::leases::MoverId;
 use dmover_plan::scaling::Scaling;
 use dmover_plan::stragglers::Stragglers;
+use dmover_wire::{Load, MoverInfo};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
-
-use crate::message::{Describe, Load, MoverInfo};
 
 /// The shortest period for rates, in milliseconds.
 const STRETCH_MS: u64 = 1000;
@@ -249,7 +248,7 @@ mod tests {
     fn info(id: MoverId) -> MoverInfo {
         MoverInfo {
             id,
-            protocol: crate::PROTOCOL,
+            protocol: dmover_wire::PROTOCOL,
             version: String::new(),
             host: format!("host{id}"),
             pid: 7,

@@ -5,6 +5,7 @@ use dmover_engine::{Bounds, Control as Switch, JobOffer, Joined, Joining, MoverP
 use dmover_model::Fatal;
 use dmover_observe::{Board, Counters, SessionView, overhear};
 use dmover_plan::stragglers::Done;
+use dmover_wire::{Call, MoverInfo, OfferRecord, PROTOCOL, Protocols, Reply};
 use futures_util::StreamExt;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ use crate::address::Address;
 use crate::channel::Channel;
 use crate::identity::Trust;
 use crate::link::Link;
-use crate::message::{Call, Describe, MoverInfo, ONE_VERSION, OfferRecord, PROTOCOL, Reply};
+use crate::offer::{self, ONE_VERSION};
 use crate::remote::{RemoteDesk, RemoteQueue};
 use crate::streams;
 
@@ -178,7 +179,7 @@ impl Mover {
                         continue;
                     }
                     if sessions.contains_key(&job)
-                        && let Err(why) = offer.verify(&self.trust)
+                        && let Err(why) = offer::verify(&offer, &self.trust)
                     {
                         tracing::warn!(job, why, "refused a second offer of a job in progress");
                         continue;
@@ -224,7 +225,7 @@ impl Mover {
                     continue;
                 }
                 tried.retain(|_, then| then.elapsed() < JOIN_AGAIN);
-                let digest = offer.digest();
+                let digest = offer::digest(offer);
                 if tried.contains_key(&digest) {
                     continue;
                 }
@@ -252,10 +253,11 @@ impl Mover {
         tell: mpsc::Sender<News>,
     ) -> Result<Session, Fatal> {
         let over = Arc::new(AtomicBool::new(false));
+        let protocol = Protocols::OWN.common(offer.protocols()).unwrap_or(PROTOCOL);
         let worker = Worker {
             link: Arc::clone(&self.link),
             options: self.options.clone(),
-            info: MoverInfo { id: dmover_host::random_u64(), ..self.info.clone() },
+            info: MoverInfo { id: dmover_host::random_u64(), protocol, ..self.info.clone() },
             trust: Arc::clone(&self.trust),
             leaving: Arc::clone(&self.leaving),
             over: Arc::clone(&over),
@@ -346,9 +348,9 @@ async fn watch_jobs(link: Arc<Link>, tell: mpsc::Sender<News>) {
                         tracing::warn!(job, key, "refused an offer under the name of another job");
                         continue;
                     }
-                    Ok(offer) if known.get(&entry.key) == Some(&offer.digest()) => continue,
+                    Ok(offer) if known.get(&entry.key) == Some(&offer::digest(&offer)) => continue,
                     Ok(offer) => {
-                        known.insert(entry.key, offer.digest());
+                        known.insert(entry.key, offer::digest(&offer));
                         News::Offer(Box::new(offer))
                     }
                     Err(error) => {
@@ -385,11 +387,12 @@ impl Worker {
     fn work(&self, record: &OfferRecord) -> Result<bool, Fatal> {
         let channel = Channel::new(&self.link, &self.trust, self.info.id, record);
         let runtime = &self.link.runtime;
-        if record.protocol != PROTOCOL {
-            // A coordinator with the same protocol reports this mover to its user.
+        let protocols = record.protocols();
+        if Protocols::OWN.common(protocols).is_none() {
+            // The coordinator reports this mover to its user, if it can read what the mover says.
             let _ = runtime.block_on(channel.meet(&self.info));
             let (theirs, own) = (&record.version, env!("CARGO_PKG_VERSION"));
-            let number = record.protocol;
+            let number = protocols.newest;
             let why = format!(
                 "the coordinator runs dmover {theirs} (protocol {number}), but this mover runs \
                 dmover {own} (protocol {PROTOCOL})"
@@ -413,7 +416,7 @@ impl Worker {
         channel: &Arc<Channel>,
         has_worked: &mut bool,
     ) -> Result<bool, Fatal> {
-        let offer: JobOffer = record.verify(&self.trust).map_err(|why| {
+        let offer: JobOffer = offer::verify(record, &self.trust).map_err(|why| {
             let hint = "use the same key in the state directories of job and mover, or name the \
                 key of the job with --trust";
             Fatal::refused(why, hint)

@@ -7,6 +7,7 @@ use dmover_model::{Fatal, Limit, Outcome};
 use dmover_observe::{CLASSES, LogLine};
 use dmover_plan::leases::MoverId;
 use dmover_plan::stragglers::Done;
+use dmover_wire::{Call, Control, Load, LogMessage, MoverInfo, Reply, TaskMessage};
 use futures_util::StreamExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,6 @@ use tokio::sync::mpsc;
 use crate::channel::Channel;
 use crate::clock;
 use crate::link::{Link, decode_or_log};
-use crate::message::{self, Call, Control, Load, LogMessage, MoverInfo, Reply, TaskMessage};
 use crate::nics::nics;
 use crate::seal::Kind;
 use crate::streams::{self, Names};
@@ -139,7 +139,7 @@ impl RemoteQueue {
                 let most = (queue.link.client.max_payload() / 1024).clamp(1, LOG_LINES);
                 for some in all.chunks(most) {
                     let (host, pid) = (queue.info.host.clone(), queue.info.pid);
-                    let body = message::encode(&LogMessage { host, pid, lines: some.to_vec() });
+                    let body = dmover_wire::encode(&LogMessage { host, pid, lines: some.to_vec() });
                     let body = queue.channel.seal(Kind::Log, &body);
                     let said = queue.link.client.publish(queue.names.log_subject(), body).await;
                     if let Err(error) = said {

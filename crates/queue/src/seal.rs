@@ -7,15 +7,12 @@
 //! outcomes, log lines and broadcasts are numbered; each answer names its call.
 use bytes::Bytes;
 use dmover_plan::leases::MoverId;
+use dmover_wire::{Meeting, PublicKey, Sealed, Signed, signed_in_run};
 use ring::agreement::{EphemeralPrivateKey, UnparsedPublicKey, X25519, agree_ephemeral};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 use crate::identity::{Identity, is_signed_by};
 use crate::streams::Names;
-
-/// The public half of an ephemeral key.
-pub(crate) type Public = [u8; 32];
 
 /// The kind of a message with a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,13 +44,6 @@ impl Purpose {
     }
 }
 
-/// The same in every protocol, so that coordinators of different versions know that the other one is alive: an empty
-/// call, and its answer [`crate::message::Reply::Pong`], both in the form of protocol 4.
-pub(crate) const PING: &[u8] = &[0, 7];
-/// First bytes of signed messages, and of messages with a code.
-const SIGNED: u8 = 2;
-const SEALED: u8 = 3;
-
 /// The keys that a mover and the coordinator share.
 #[derive(Clone)]
 pub(crate) struct Keys([[u8; 32]; 4]);
@@ -61,19 +51,7 @@ pub(crate) struct Keys([[u8; 32]; 4]);
 /// A key that is used once.
 pub(crate) struct Fresh {
     secret: EphemeralPrivateKey,
-    pub public: Public,
-}
-
-/// What both sides of a handshake know before they have keys. The keys depend on all of it.
-#[derive(Debug, Serialize)]
-pub(crate) struct Meeting {
-    /// The digest of the offer.
-    pub offer: [u8; 32],
-    pub mover: MoverId,
-    /// The number of the handshake between this mover and its coordinator.
-    pub turn: u32,
-    pub movers_key: Public,
-    pub coordinators_key: Public,
+    pub public: PublicKey,
 }
 
 impl Fresh {
@@ -86,8 +64,8 @@ impl Fresh {
     }
 
     /// The keys from this key and the other side's public key. `None`: the other side's key is invalid.
-    pub fn agree(self, theirs: &Public, meeting: &Meeting) -> Option<Keys> {
-        let meeting = postcard::to_stdvec(meeting).ok()?;
+    pub fn agree(self, theirs: &PublicKey, meeting: &Meeting) -> Option<Keys> {
+        let meeting = meeting.to_bytes();
         let theirs = UnparsedPublicKey::new(&X25519, theirs);
         let derive = |secret: &[u8]| {
             let key = |context: &str| {
@@ -125,60 +103,14 @@ impl Keys {
         body: &[u8],
     ) -> Bytes {
         let code = *self.code(kind, number, body).as_bytes();
-        written(SEALED, &Sealed { mover, turn, number, code, body })
-    }
-}
-
-/// A message with a code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Sealed<'a> {
-    pub mover: MoverId,
-    pub turn: u32,
-    pub number: u64,
-    code: [u8; 32],
-    #[serde(with = "serde_bytes")]
-    pub body: &'a [u8],
-}
-
-/// A message with a signature.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Signed<'a> {
-    /// The public key.
-    pub by: &'a str,
-    #[serde(with = "serde_bytes")]
-    signature: &'a [u8],
-    #[serde(with = "serde_bytes")]
-    pub body: &'a [u8],
-}
-
-/// A message as received.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Envelope<'a> {
-    /// Without protection.
-    Plain(&'a [u8]),
-    Signed(Signed<'a>),
-    Sealed(Sealed<'a>),
-}
-
-fn written<T: Serialize>(first: u8, message: &T) -> Bytes {
-    // Serialising to memory does not fail for what is in here.
-    postcard::to_extend(message, vec![first]).unwrap_or_default().into()
-}
-
-/// Parses a message. `None`: it is invalid.
-pub(crate) fn open(bytes: &[u8]) -> Option<Envelope<'_>> {
-    match bytes.split_first()? {
-        (&SIGNED, rest) => postcard::from_bytes(rest).ok().map(Envelope::Signed),
-        (&SEALED, rest) => postcard::from_bytes(rest).ok().map(Envelope::Sealed),
-        _ => Some(Envelope::Plain(bytes)),
+        Sealed { mover, turn, number, code, body }.to_bytes()
     }
 }
 
 /// The signed bytes: a message of this run, and the message that it answers.
 fn of_run(names: &Names, to: &[u8], body: &[u8]) -> Vec<u8> {
     let (to, body) = (blake3::hash(to), blake3::hash(body));
-    let all = (&names.job, names.run, to.as_bytes(), body.as_bytes());
-    postcard::to_stdvec(&all).unwrap_or_default()
+    signed_in_run(&names.job, names.run, to.as_bytes(), body.as_bytes())
 }
 
 /// Puts a signature before a message of a run. `to`: the message that it answers.
@@ -189,15 +121,13 @@ pub(crate) fn sign(
     (to, body): (&[u8], &[u8]),
 ) -> Bytes {
     let signature = identity.sign(purpose.context(), &of_run(names, to, body));
-    written(SIGNED, &Signed { by: identity.public(), signature: &signature, body })
+    Signed { by: identity.public(), signature: &signature, body }.to_bytes()
 }
 
-impl Signed<'_> {
-    /// Whether the named key has signed it.
-    pub fn holds(&self, purpose: Purpose, names: &Names, to: &[u8]) -> bool {
-        let signed = of_run(names, to, self.body);
-        is_signed_by(self.by, purpose.context(), &signed, self.signature)
-    }
+/// Whether the key that a message names has signed it. `to`: the message that it answers.
+pub(crate) fn is_genuine(signed: &Signed<'_>, purpose: Purpose, names: &Names, to: &[u8]) -> bool {
+    let bytes = of_run(names, to, signed.body);
+    is_signed_by(signed.by, purpose.context(), &bytes, signed.signature)
 }
 
 /// Numbers that were received. Each is accepted once; they arrive nearly in order.
@@ -227,6 +157,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dmover_wire::{Envelope, open};
 
     fn keys(change: impl Fn(&mut Meeting)) -> Keys {
         let (mover, coordinator) = (Fresh::new().unwrap(), Fresh::new().unwrap());
@@ -262,8 +193,6 @@ mod tests {
         assert!(!own.fits(Kind::Call, &sealed) && !other.fits(Kind::Outcome, &sealed));
         assert!(!own.fits(Kind::Outcome, &Sealed { number: 6, ..sealed }));
         assert!(!own.fits(Kind::Outcome, &Sealed { body: b"bodY", ..sealed }));
-        assert!(open(b"").is_none() && open(&[SEALED, 1]).is_none());
-        assert_eq!(open(PING), Some(Envelope::Plain(PING)));
     }
 
     #[test]
@@ -275,11 +204,5 @@ mod tests {
             !window.hear(9_998) && !window.hear(3) && window.hear(10_001) && window.hear(10_000)
         );
         assert!(window.heard.len() <= 2 * BEHIND as usize + 1);
-    }
-
-    #[test]
-    fn the_form_of_a_ping_is_that_of_protocol_4() {
-        use crate::message::{Reply, encode};
-        assert_eq!(encode(&Reply::Pong("h".into(), 5)), &[0, 8, 1, b'h', 5][..]);
     }
 }

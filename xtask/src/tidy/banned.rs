@@ -31,7 +31,8 @@ struct Ban {
     why: &'static str,
 }
 
-const PURE: &[&str] = &["crates/model/src/", "crates/plan/src/", "crates/tree/src/"];
+const PURE: &[&str] =
+    &["crates/model/src/", "crates/plan/src/", "crates/tree/src/", "crates/wire/src/"];
 const DEVELOPMENT: [&str; 2] = ["crates/testkit/", "xtask/"];
 
 const BANS: &[Ban] = &[

@@ -13,6 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dmover-plan", &["dmover-model"]),
     ("dmover-observe", &["dmover-model"]),
     ("dmover-digest", &["dmover-model"]),
+    ("dmover-wire", &["dmover-plan", "dmover-observe", "dmover-model"]),
     (
         "dmover-journal",
         &["dmover-host", "dmover-sys", "dmover-plan", "dmover-observe", "dmover-model"],
@@ -36,6 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-local",
             "dmover-tree",
             "dmover-journal",
+            "dmover-wire",
             "dmover-host",
             "dmover-plan",
             "dmover-digest",
@@ -45,7 +47,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "dmover-queue",
-        &["dmover-engine", "dmover-plan", "dmover-host", "dmover-observe", "dmover-model"],
+        &[
+            "dmover-engine",
+            "dmover-wire",
+            "dmover-plan",
+            "dmover-host",
+            "dmover-observe",
+            "dmover-model",
+        ],
     ),
     ("dmover-server", &["dmover-observe", "dmover-model"]),
     (

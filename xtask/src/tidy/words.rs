@@ -23,6 +23,7 @@ const CLEAN: &[&str] = &[
     "crates/simulator/src/",
     "crates/sys/src/",
     "crates/tree/src/",
+    "crates/wire/src/",
 ];
 
 /// Data that other programs or older versions read, so that its words stay.

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::control::StopReason;
+use crate::control::{StopReason, stop_words};
 use crate::driver::{Job, Then, run_job};
 use crate::job_identity::job_id;
 use crate::job_list::JobList;
@@ -178,7 +178,7 @@ impl Watch {
                 let phase = if cancelled { JobPhase::Cancelled } else { JobPhase::Stopped };
                 let report = JobReport { state: JobState::Stopped(reason), ..last.clone() };
                 let code = report.process_code(report.exit_code());
-                self.state.tell_phase(&self.id, phase, Some((reason.words(), code)));
+                self.state.tell_phase(&self.id, phase, Some((stop_words(reason), code)));
                 return Ok(Some(report));
             }
             let wait = feed.collect(self.wait()).map_err(unheard)?;

@@ -1,5 +1,4 @@
 //! Decides which mover gets which task, and handles failed tasks.
-use dmover_engine::MoverReport;
 use dmover_engine::queue::{Class, Lease, Reported};
 use dmover_model::{Outcome, Task, TaskKind};
 use dmover_plan::failure_attribution::Opinions;
@@ -8,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Holding, Issued, PLENTY, Piece, Shared, lock};
-use crate::message::{OutcomeMessage, Reply};
+use dmover_wire::{MoverReport, OutcomeMessage, Reply};
 
 /// The answer to a mover that claims tasks.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! The keys of movers: they authenticate messages, and messages without valid keys are refused.
 use bytes::Bytes;
 use dmover_plan::leases::MoverId;
+use dmover_wire::{Envelope, Meeting, MoverInfo, Sealed};
 use std::collections::HashMap;
 
-use crate::message::MoverInfo;
-use crate::seal::{Envelope, Fresh, Keys, Kind, Meeting, Sealed, Window};
+use crate::seal::{Fresh, Keys, Kind, Window};
 
 /// Movers without a message for this long are forgotten, once there are many.
 const FORGOTTEN_MS: u64 = 600_000;
@@ -161,8 +161,7 @@ impl Keyring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::PROTOCOL;
-    use crate::seal::open;
+    use dmover_wire::{PROTOCOL, open};
 
     fn info(id: MoverId) -> MoverInfo {
         MoverInfo {

@@ -2,6 +2,7 @@
 use dmover_engine::queue::{Class, Lease};
 use dmover_model::Fatal;
 use dmover_observe::{LogLevel, LogLine};
+use dmover_wire::{LogMessage, TaskMessage};
 use futures_util::StreamExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +12,6 @@ use super::meeting::refuse;
 use super::{Shared, TROUBLE, lock};
 use crate::job_registry::Refused;
 use crate::link::decode_or_log;
-use crate::message::{self, LogMessage, TaskMessage};
-use crate::seal;
 use crate::streams;
 
 /// The most entries in received reports that the driver has not processed; further reports wait.
@@ -37,7 +36,7 @@ pub(super) async fn publish_all(shared: Arc<Shared>, mut tasks: mpsc::UnboundedR
                 let Some(issued) = leases.get(number) else { continue };
                 (issued.task.clone(), Class::of(&issued.task))
             };
-            let body = message::encode(&TaskMessage { number, task });
+            let body = dmover_wire::encode(&TaskMessage { number, task });
             if let Some(issued) = lock(&shared.leases).get_mut(number) {
                 issued.digest = Some(*blake3::hash(&body).as_bytes());
             }
@@ -125,7 +124,7 @@ pub(super) async fn hear_logs(shared: Arc<Shared>) {
     while !shared.is_closed() {
         let Ok(message) = tokio::time::timeout(LOOK_EVERY, said.next()).await else { continue };
         let Some(message) = message else { return };
-        let envelope = seal::open(&message.payload);
+        let envelope = dmover_wire::open(&message.payload);
         let heard = envelope.as_ref().and_then(|e| lock(&shared.keyring).hear_log(e));
         let Some(body) = heard else {
             refuse("a log line");

@@ -1,14 +1,15 @@
 //! Answers movers after they have proved their identity.
 use bytes::Bytes;
 use dmover_engine::queue::Lease;
+use dmover_wire::{Call, Envelope, PING, Reply, Sealed, Signed};
 use futures_util::StreamExt;
 use std::sync::Arc;
 
 use super::keyring::{Met, Refusal};
 use super::{Shared, lock};
 use crate::link::decode_or_log;
-use crate::message::{self, Call, Reply};
-use crate::seal::{self, Envelope, Keys, Kind, PING, Purpose, Sealed, Signed};
+use crate::offer;
+use crate::seal::{self, Keys, Kind, Purpose};
 
 /// Logs a message that was refused. Returns the text.
 pub(super) fn refuse(what: &str) -> String {
@@ -24,7 +25,7 @@ pub(super) async fn answer_all(shared: Arc<Shared>, mut calls: async_nats::Subsc
             return;
         }
         let request = &call.payload[..];
-        let answer = match seal::open(request) {
+        let answer = match dmover_wire::open(request) {
             Some(Envelope::Plain(PING)) => Some(shared.pong()),
             Some(Envelope::Signed(signed)) => shared.hear_signed(&signed, request),
             Some(Envelope::Sealed(sealed)) => {
@@ -59,19 +60,19 @@ impl Shared {
 
     fn pong(&self) -> Bytes {
         let record = lock(&self.record);
-        message::encode(&Reply::Pong(record.body.host.clone(), record.body.pid))
+        dmover_wire::encode(&Reply::Pong(record.body.host.clone(), record.body.pid))
     }
 
     /// A signed answer to a mover without keys.
     fn sign(&self, request: &[u8], reply: &Reply) -> Bytes {
-        let body = message::encode(reply);
+        let body = dmover_wire::encode(reply);
         seal::sign(&self.trust.identity, Purpose::Answer, &self.names, (request, &body))
     }
 
     /// Handles a call of a mover without keys. `None`: it gets no answer.
     fn hear_signed(self: &Arc<Self>, signed: &Signed<'_>, request: &[u8]) -> Option<Bytes> {
         let known = self.trust.movers.iter().any(|known| known == signed.by);
-        if !known || !signed.holds(Purpose::Call, &self.names, b"") {
+        if !known || !seal::is_genuine(signed, Purpose::Call, &self.names, b"") {
             let why = if known { "its signature is wrong" } else { "its key is not trusted" };
             tracing::warn!(key = signed.by.get(..56), why, "refused a mover");
             return None;
@@ -90,7 +91,7 @@ impl Shared {
                     return Some(self.sign(request, &reply));
                 }
                 // It has seen another offer than this one.
-                if offer != lock(&self.record).body.digest() {
+                if offer != offer::digest(&lock(&self.record).body) {
                     refuse("a hello for another offer");
                     return None;
                 }
@@ -120,7 +121,7 @@ impl Shared {
         }
         let (from, number) = ((call.mover, call.turn), call.number);
         if !matches!(wanted, Call::Ask { .. }) {
-            let reply = message::encode(&self.answer(wanted));
+            let reply = dmover_wire::encode(&self.answer(wanted));
             return Some(keys.seal(Kind::Reply, from, number, &reply));
         }
         // That may ask a disk.
@@ -128,7 +129,7 @@ impl Shared {
         tokio::task::spawn(async move {
             let asked = Arc::clone(&answering);
             let answer = tokio::task::spawn_blocking(move || asked.answer(wanted)).await;
-            let reply = message::encode(&answer.unwrap_or(Reply::Noted));
+            let reply = dmover_wire::encode(&answer.unwrap_or(Reply::Noted));
             answering.send(to, keys.seal(Kind::Reply, from, number, &reply)).await;
         });
         None

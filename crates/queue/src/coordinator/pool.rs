@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dmover_engine::queue::Lease;
+use dmover_wire::PoolMessage;
 
 use super::Shared;
 use crate::link::decode_or_log;
-use crate::message::{self, PoolMessage};
 use crate::streams::Names;
 
 /// How often a job announces itself; it counts as gone after this many milliseconds without a message.
@@ -51,7 +51,7 @@ pub(super) async fn share_limits(shared: Arc<Shared>, pool: String) {
     let own = (shared.names.job.clone(), shared.names.run);
     let tell = async |is_new: bool, is_last: bool| {
         let said = PoolMessage { job: own.0.clone(), run: own.1, is_new, is_last };
-        let said = shared.link.client.publish(subject.clone(), message::encode(&said)).await;
+        let said = shared.link.client.publish(subject.clone(), dmover_wire::encode(&said)).await;
         if let Err(error) = said {
             tracing::debug!(%error, "cannot send a message to the other jobs of the pool");
         }

@@ -1,15 +1,15 @@
 //! Sends reports about tasks to the coordinator.
 use bytes::Bytes;
-use dmover_engine::MoverReport;
 use dmover_engine::queue::{Lease, Queue};
+use dmover_engine::take_reports;
 use dmover_model::{Outcome, TaskKind};
+use dmover_wire::{MoverReport, OutcomeMessage};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::mpsc;
 
 use super::{AGAIN, FED, RemoteQueue, lock};
-use crate::message::{self, OutcomeMessage};
 use crate::seal::Kind;
 
 /// The most reports that wait to be sent.
@@ -82,7 +82,7 @@ async fn send_pieces(queue: &RemoteQueue, mut pieces: VecDeque<Piece>) {
         for piece in pieces.iter().take(count) {
             piece.lease.said();
         }
-        let body = message::bundle(pieces.iter().take(count).map(|piece| &piece.bytes));
+        let body = dmover_wire::bundle(pieces.iter().take(count).map(|piece| &piece.bytes));
         let body = queue.channel.seal(Kind::Outcome, &body);
         if let Err(error) = queue.link.publish(queue.names.outcome_subject(), body).await {
             tracing::warn!(%error, "cannot send outcomes");
@@ -122,7 +122,7 @@ impl RemoteQueue {
     /// Reports about a task. Its errors come last: if any may be caused by this host, the coordinator decides whether
     /// they count. Other errors would occur again if the task is repeated.
     pub(super) fn say(&self, lease: &Lease, outcome: Outcome, ended: bool) {
-        let mut told = MoverReport::take();
+        let mut told = take_reports();
         let errors = {
             let mut state = self.state();
             let Some(held) = state.held.get_mut(&lease.number) else { return };
@@ -170,7 +170,7 @@ impl RemoteQueue {
             more: false,
             hosts,
         };
-        let pieces = message::cut(said, self.piece_max());
+        let pieces = dmover_wire::cut(said, self.piece_max());
         if let (Some((last, _)), Some(held)) =
             (pieces.last(), self.state().held.get_mut(&lease.number))
         {

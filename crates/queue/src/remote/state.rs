@@ -1,7 +1,7 @@
 //! The tasks of a mover process, and how many more it wants.
-use dmover_engine::MoverReport;
 use dmover_engine::queue::{Class, Lease};
 use dmover_observe::CLASSES;
+use dmover_wire::MoverReport;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 

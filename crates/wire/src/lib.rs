@@ -1,0 +1,26 @@
+//! The messages between processes of dmover, and how they become bytes. `docs/wire.md` describes every byte.
+//!
+//! Coordinators and movers exchange [`Call`] and [`Reply`], tasks, outcomes, log lines and broadcasts; each message is
+//! made by [`encode`] and is in an [`Envelope`] that authenticates it. Keys, codes and signatures are not in this crate,
+//! nor is anything that sends or receives.
+#![forbid(unsafe_code)]
+
+mod encoding;
+mod envelope;
+mod message;
+mod offer;
+mod protocol;
+mod report;
+
+pub use encoding::{DecodeError, NUMBERS_MAX, SIZE_MAX, bundle, decode, encode, unbundle};
+pub use envelope::{Envelope, Meeting, PING, PublicKey, Sealed, Signed, open, signed_in_run};
+pub use message::{
+    Call, Control, Load, LogMessage, MoverInfo, OutcomeMessage, PoolMessage, Reply, TaskMessage,
+    cut,
+};
+pub use offer::{OfferRecord, OfferText};
+pub use protocol::{OLDEST, PROTOCOL, Protocols};
+pub use report::{Found, MoverReport, ReportItem};
+
+#[cfg(test)]
+mod tests;
