@@ -301,7 +301,15 @@ impl User<'_> {
         let result = match fault {
             Some(Fault::Error(errno)) => Err(errno),
             Some(Fault::Hang) => Err(Errno::HANGS),
-            Some(Fault::ErrorAfter(errno)) => body(self, fault).and(Err(errno)),
+            Some(Fault::ErrorAfter(errno)) => {
+                let first = self.disk.next_handle;
+                // How it ended is what the caller does not learn.
+                let _ = body(self, fault);
+                for handle in first..self.disk.next_handle {
+                    let _ = self.disk.drop_handle(Handle(handle));
+                }
+                Err(errno)
+            }
             Some(Fault::Delay(ns)) => {
                 self.disk.clock.time().advance_ns(ns);
                 body(self, fault)

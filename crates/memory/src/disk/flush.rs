@@ -36,7 +36,7 @@ impl User<'_> {
     /// As syncfs(2).
     pub fn sync_all(&mut self, object: Handle) -> Result<()> {
         self.call(Call::SyncAll, &[object.into()], |user, fault| {
-            user.disk.opened(object)?;
+            user.opened_to_flush(object)?;
             user.flush(Flush::All, fault)
         })
     }

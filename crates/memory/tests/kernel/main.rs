@@ -5,6 +5,7 @@
 // The type checker's list of methods is for the program: tests may look at paths and the environment. Functions that
 // are no tests are test code as well.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
+mod cuts;
 mod real;
 mod simulated;
 mod steps;
@@ -21,7 +22,7 @@ use real::Real;
 use simulated::Simulated;
 use steps::{Step, random_step};
 
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 60;
 const STEPS: usize = 300;
 const USER: u32 = 1000;
 const GROUP: u32 = 1001;
@@ -133,9 +134,7 @@ fn an_unprivileged_user_sees_what_the_kernel_shows() {
         let mut simulated = Simulated::new(seed);
         let mut real = Real::new(open_base(place.path()));
         prepare(&mut random, &mut simulated, Some(&mut real));
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        std::os::unix::process::CommandExt::uid(&mut command, USER);
-        std::os::unix::process::CommandExt::gid(&mut command, GROUP);
+        let mut command = command_of_user(seed);
         command.args(["--exact", "the_steps_of_the_unprivileged_user", "--nocapture"]);
         command.env(PLACE, place.path()).env(SEED, seed.to_string());
         let output = match command.output() {
@@ -158,7 +157,7 @@ fn run_as_user(
     mut real: Option<&mut Real>,
     seed: u64,
 ) {
-    let user = Actor::user(USER, GROUP);
+    let user = Actor { groups: further_groups(seed).to_vec(), ..Actor::user(USER, GROUP) };
     let mut history = History::default();
     for _ in 0..STEPS {
         let step = random_step(random);
@@ -169,6 +168,25 @@ fn run_as_user(
             }
         }
     }
+}
+
+/// This program as the other user; for every second seed with a further group, which setpriv(1) sets.
+fn command_of_user(seed: u64) -> Command {
+    let own = std::env::current_exe().unwrap();
+    if let [group] = further_groups(seed) {
+        let mut command = Command::new("setpriv");
+        command.arg(format!("--reuid={USER}")).arg(format!("--regid={GROUP}"));
+        command.arg(format!("--groups={group}")).arg(own);
+        return command;
+    }
+    let mut command = Command::new(own);
+    std::os::unix::process::CommandExt::uid(&mut command, USER);
+    std::os::unix::process::CommandExt::gid(&mut command, GROUP);
+    command
+}
+
+fn further_groups(seed: u64) -> &'static [u32] {
+    if seed.is_multiple_of(2) { &[] } else { &[2000] }
 }
 
 /// Runs in a process of another user, which the test above starts; alone it does nothing.

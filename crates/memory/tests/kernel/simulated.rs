@@ -13,27 +13,33 @@ use crate::steps::{At, How, SLOTS, Step, Time, XATTRS};
 
 /// A disk in memory, and open files.
 pub struct Simulated {
-    disk: Disk,
+    pub disk: Disk,
     base: Handle,
-    slots: [Option<Handle>; SLOTS],
+    pub slots: [Option<Handle>; SLOTS],
     /// How often blocks of an inode were reserved.
     reserved: BTreeMap<u64, u32>,
 }
 
 impl Simulated {
+    /// As tmpfs.
     pub fn new(seed: u64) -> Self {
-        let clock = Clock::new(SimulatedTime::starting_at(1_700_000_000), 1000);
         let protects = std::fs::read_to_string("/proc/sys/fs/protected_hardlinks");
         let profile = Profile {
             protects_links: protects.is_ok_and(|text| text.trim() != "0"),
             ..Profile::default()
         };
+        Self::with(profile, seed)
+    }
+
+    pub fn with(profile: Profile, seed: u64) -> Self {
+        let clock = Clock::new(SimulatedTime::starting_at(1_700_000_000), 1000);
         let mut disk = Disk::new(profile, clock, seed);
         let root = Actor::root();
         let mut user = disk.as_user(&root);
         let above = user.root();
         user.make_directory(above, b"base", 0o755).unwrap();
         let base = user.reach((above, b"base")).unwrap();
+        disk.settle();
         Self { disk, base, slots: [None; SLOTS], reserved: BTreeMap::new() }
     }
 
@@ -257,6 +263,12 @@ impl Run<'_, '_> {
             }
             Step::StatOpen { slot } => {
                 return self.user.stat(self.slot(*slot)?).map(|of| show(&of));
+            }
+            Step::Sync { slot } => self.user.sync(self.slot(*slot)?)?,
+            Step::SyncAll => {
+                let base = self.user.reopen(self.base, Open::DIRECTORY)?;
+                self.used.push(base);
+                self.user.sync_all(base)?;
             }
             other => panic!("{other:?}"),
         }

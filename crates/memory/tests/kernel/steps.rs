@@ -146,6 +146,12 @@ pub enum Step {
         at: At,
         name: &'static str,
     },
+    /// `fsync`; not on both sides.
+    Sync {
+        slot: usize,
+    },
+    /// `syncfs`; not on both sides.
+    SyncAll,
 }
 
 /// A time to set.
