@@ -10,11 +10,12 @@
 //!   need not be: that needs a flush of the directory. fdatasync(2): not times, owner or mode, but the size. syncfs(2):
 //!   everything.
 //! - ext4 and XFS journal metadata in order. A commit of the journal holds all earlier operations, so a cut leaves a
-//!   prefix of them, each operation whole ([`Order::Prefix`]), and a flush that has to commit one commits all before it
-//!   (ext4: Documentation/filesystems/ext4/journal.rst; XFS: Documentation/filesystems/xfs/xfs-delayed-logging-design.rst,
-//!   "log force"). `WEAK` needs only what POSIX says: operations on different inodes and directories
-//!   survive in any combination, and a flush of a file stores neither its name nor the directories above
-//!   ([`Order::Partial`]).
+//!   prefix of them, each operation whole ([`Order::Prefix`]). A flush commits up to the last operation on its inode, and
+//!   so all before that; what comes later may be missing, because a commit can have happened in between (ext4:
+//!   Documentation/filesystems/ext4/journal.rst, `i_sync_tid` in fs/ext4/fsync.c; XFS:
+//!   Documentation/filesystems/xfs/xfs-delayed-logging-design.rst on log forces). `WEAK` needs only what POSIX says:
+//!   operations on different inodes and directories survive in any combination, and a flush of a file stores neither its
+//!   name nor the directories above ([`Order::Partial`]).
 //! - Delayed allocation: blocks get a place, and the file its size on storage, when the data is written back, which no
 //!   call but a flush waits for (ext4: `delalloc` in Documentation/admin-guide/ext4.rst; XFS: commit ba87ea699ebd,
 //!   "Fix to prevent the notorious 'NULL files' problem": the size on storage follows the data). So a new file may be
@@ -22,19 +23,22 @@
 //!   delayed sizes ([`CrashModel::late_sizes`]) the size is there and the bytes are zeros. Data that is written into
 //!   blocks that the file has may be there although later, or even earlier, metadata is lost.
 //! - ext4 with `auto_da_alloc` (admin-guide/ext4.rst): if a rename replaces a file, the data of the new file is written
-//!   before the rename is committed ([`CrashModel::flushes_on_replace`]). XFS does not do that: the name may lead to an
-//!   empty file.
+//!   before the rename is committed. The kernel starts the writing and waits only for what it has started: that is no
+//!   guarantee beyond a megabyte or so (commit 0e20270454e4, "ext4: allocate delayed allocation blocks before rename").
+//!   See [`CrashModel::replacing_bytes`]. XFS does not do that: the name may lead to an empty file.
 //! - An inode without a name is removed when the journal is replayed (the orphan list of ext4, the AGI lists of XFS).
-//! - A failed flush (fsync(2), "Errors"; Linux since 4.16): the pages are clean afterwards, the error is reported once,
-//!   and the next flush succeeds without having written them. See [`crate::faults::Fault::LosesData`].
+//! - A failed flush (fsync(2), `EIO`; wiki.postgresql.org/wiki/Fsync_Errors): the pages count as clean afterwards, the
+//!   error is reported once, and the next flush succeeds without having written them. See
+//!   [`crate::faults::Fault::LosesData`].
 //!
 //! # What is simplified
 //!
 //! - Writeback knows no age and no order: any block that was written since the last flush may be there or not. A block is
 //!   written whole or not at all.
 //! - The volatile cache of a device is part of the page cache: a flush includes its flush.
-//! - `auto_da_alloc` counts for files of any size (the kernel starts the writing and the commit waits for it), and not
-//!   for a file that was truncated to 0 and closed: the kernel starts to write it, and nothing waits for that.
+//! - `auto_da_alloc` does not count for a file that was truncated to 0 and closed: the kernel starts to write it, and
+//!   nothing waits for that.
+//! - Fast commits of ext4, which are off by default, are not modelled.
 //! - Stale blocks never show up: file systems in `data=writeback`, or without a journal, can show them.
 //! - Reserving, punching and sharing are journalled operations; data that is shared is on storage with them.
 //! - The log holds all changes since the last `syncfs`, also those that are on storage.
@@ -61,20 +65,18 @@ pub struct CrashModel {
     pub order: Order,
     /// Whether a file gets its size on storage with its data, and not with the call.
     pub late_sizes: bool,
-    /// Whether the data of a file that replaces another by a rename is there if the rename is.
-    pub flushes_on_replace: bool,
+    /// If a rename replaces a file, so many bytes of the new one are there if the rename is.
+    pub replacing_bytes: u64,
 }
 
 impl CrashModel {
     /// ext4 with `data=ordered`, delayed allocation and `auto_da_alloc`, its defaults.
     pub const EXT4: Self =
-        Self { order: Order::Prefix, late_sizes: true, flushes_on_replace: true };
+        Self { order: Order::Prefix, late_sizes: true, replacing_bytes: 1 << 20 };
     /// XFS: as ext4, but a file that replaced another may be empty.
-    pub const XFS: Self =
-        Self { order: Order::Prefix, late_sizes: true, flushes_on_replace: false };
+    pub const XFS: Self = Self { order: Order::Prefix, late_sizes: true, replacing_bytes: 0 };
     /// Only what POSIX promises.
-    pub const WEAK: Self =
-        Self { order: Order::Partial, late_sizes: false, flushes_on_replace: false };
+    pub const WEAK: Self = Self { order: Order::Partial, late_sizes: false, replacing_bytes: 0 };
 }
 
 /// What a flush stores.
@@ -132,6 +134,14 @@ impl Item {
         match self.changes.as_slice() {
             [Change::Data { inode, .. }] => Some(*inode),
             _ => None,
+        }
+    }
+
+    /// Up to which byte of the file its data goes.
+    fn end_of_data(&self) -> u64 {
+        match self.changes.as_slice() {
+            [Change::Data { size, .. }] => *size,
+            _ => 0,
         }
     }
 
@@ -226,19 +236,14 @@ impl Log {
 
     /// A flush succeeded.
     pub fn flush(&mut self, what: Flush, order: Order) {
-        let needs_commit = match what {
-            Flush::All | Flush::Inode(_) => true,
-            Flush::Data(inode) => self.items.iter().any(|item| {
-                item.fate == Fate::Cached
-                    && (item.content_of() == Some(inode)
-                        || (item.data_of() == Some(inode) && item.grows))
-            }),
-        };
+        let last_call = self.commits_up_to(what);
         for item in self.items.iter_mut().filter(|item| item.fate == Fate::Cached) {
             let is_stored = match (what, item.data_of()) {
                 (Flush::All, _) => true,
                 (Flush::Data(inode) | Flush::Inode(inode), Some(of)) => of == inode,
-                (_, None) if order == Order::Prefix => needs_commit,
+                (_, None) if order == Order::Prefix => {
+                    last_call.is_some_and(|last| item.call <= last)
+                }
                 (Flush::Data(inode), None) => item.keys.contains(&Key::Content(inode)),
                 (Flush::Inode(inode), None) => item.keys.iter().any(|key| {
                     [Key::Content(inode), Key::Attributes(inode), Key::Names(inode)].contains(key)
@@ -248,6 +253,25 @@ impl Log {
                 item.fate = Fate::Stored;
             }
         }
+    }
+
+    /// The last call that one journal commits with a flush. A commit may have happened just before, so later calls need
+    /// not be part of it. Data that needs blocks gets these now, behind all other calls.
+    fn commits_up_to(&self, what: Flush) -> Option<u64> {
+        let (inode, keys) = match what {
+            Flush::All => return Some(u64::MAX),
+            Flush::Data(of) => (of, vec![Key::Content(of)]),
+            Flush::Inode(of) => {
+                let all = [Key::Content, Key::Attributes, Key::Names, Key::Links];
+                (of, all.map(|key: fn(u64) -> Key| key(of)).to_vec())
+            }
+        };
+        let cached = || self.items.iter().filter(|item| item.fate == Fate::Cached);
+        if cached().any(|item| item.grows && item.data_of() == Some(inode)) {
+            return Some(u64::MAX);
+        }
+        let concerns = |item: &&Item| keys.iter().any(|key| item.keys.contains(key));
+        cached().filter(concerns).map(|item| item.call).max()
     }
 
     /// A flush failed: the data that it should have stored never will be.
@@ -273,10 +297,8 @@ impl Log {
         };
         // Up to which item the data of a file is there, because a rename that needs it is.
         let mut written_by: BTreeMap<u64, usize> = BTreeMap::new();
-        if model.flushes_on_replace {
-            for (at, item) in self.items.iter().enumerate().filter(|(at, _)| keeps[*at]) {
-                written_by.extend(item.with_data_of.map(|inode| (inode, at)));
-            }
+        for (at, item) in self.items.iter().enumerate().filter(|(at, _)| keeps[*at]) {
+            written_by.extend(item.with_data_of.map(|inode| (inode, at)));
         }
         let mut state = base.clone();
         let mut broken = BTreeSet::new();
@@ -295,8 +317,9 @@ impl Log {
             if item.fate == Fate::Lost || broken.contains(&inode) {
                 continue;
             }
-            let is_whole =
-                item.fate == Fate::Stored || written_by.get(&inode).is_some_and(|by| at < *by);
+            let is_needed = written_by.get(&inode).is_some_and(|by| at < *by);
+            let is_whole = item.fate == Fate::Stored
+                || (is_needed && item.end_of_data() <= model.replacing_bytes);
             if is_whole {
                 item.changes.iter().for_each(|change| state.apply(change));
             } else if !item.grows || item.call < end {

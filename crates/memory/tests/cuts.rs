@@ -165,6 +165,29 @@ fn a_replaced_file_is_old_or_new_only_where_the_file_system_or_a_flush_says_so()
 }
 
 #[test]
+fn a_large_file_that_replaces_another_may_be_short() {
+    let mut disk = disk(CrashModel::EXT4);
+    let length = 3 << 20;
+    with(&mut disk, |user, root| {
+        let old = write_file(user, root, b"f", 1);
+        user.sync_all(root).unwrap();
+        user.close(old).unwrap();
+        let new = user.open(root, b"new", Open::new_file(0o644)).unwrap();
+        for start in (0..length).step_by(1 << 18) {
+            user.write(new, start, &vec![2; 1 << 18]).unwrap();
+        }
+        user.close(new).unwrap();
+        user.rename((root, b"new"), (root, b"f"), Renaming::Replace).unwrap();
+    });
+    let sizes: BTreeSet<u64> = (0..CUTS)
+        .map(|seed| with(&mut disk.cut(seed), |user, root| user.stat((root, b"f")).unwrap().size))
+        .collect();
+    assert!(sizes.contains(&(1 << 20)) && sizes.contains(&length), "{sizes:?}");
+    let is_possible = |size: &u64| *size == LENGTH as u64 || *size >= 1 << 20;
+    assert!(sizes.iter().all(is_possible), "{sizes:?}");
+}
+
+#[test]
 fn operations_survive_in_order_where_they_are_journalled() {
     for (model, is_ordered) in [(CrashModel::EXT4, true), (CrashModel::WEAK, false)] {
         let mut disk = disk(model);
@@ -324,4 +347,89 @@ fn one_seed_is_one_cut() {
         assert_eq!(seen(seed), seen(seed));
     }
     assert!((1..20).any(|seed| seen(seed) != seen(0)));
+}
+
+/// A file `f` that is on storage, and then a directory `a` and a write into the file.
+fn file_and_later_directory(model: CrashModel, offset: u64, flushes: bool) -> Disk {
+    let mut disk = disk(model);
+    with(&mut disk, |user, root| {
+        let file = write_file(user, root, b"f", 1);
+        user.sync_all(root).unwrap();
+        user.make_directory(root, b"a", 0o755).unwrap();
+        user.write(file, offset, &[2; LENGTH]).unwrap();
+        if flushes {
+            user.sync_data(file).unwrap();
+        }
+        user.close(file).unwrap();
+    });
+    disk
+}
+
+#[test]
+fn new_blocks_are_not_there_before_earlier_operations() {
+    for (offset, comes_later) in [(LENGTH as u64, true), (0, false)] {
+        let disk = file_and_later_directory(CrashModel::EXT4, offset, false);
+        let mut seen = BTreeSet::new();
+        for seed in 0..CUTS {
+            let mut disk = disk.cut(seed);
+            let is_written = content(&mut disk, b"f").unwrap().contains(&2);
+            seen.insert((names(&mut disk).contains(&b"a".to_vec()), is_written));
+        }
+        let mut expected = BTreeSet::from([(false, false), (true, false), (true, true)]);
+        expected.extend((!comes_later).then_some((false, true)));
+        assert_eq!(seen, expected, "at {offset}");
+    }
+}
+
+#[test]
+fn a_flush_commits_earlier_operations_only_if_it_has_to_commit_something() {
+    for (offset, commits) in [(LENGTH as u64, true), (0, false)] {
+        let disk = file_and_later_directory(CrashModel::EXT4, offset, true);
+        let mut is_there = BTreeSet::new();
+        for seed in 0..CUTS {
+            let mut disk = disk.cut(seed);
+            let bytes = content(&mut disk, b"f").unwrap();
+            assert_eq!(bytes[offset as usize..][..LENGTH], [2; LENGTH]);
+            is_there.insert(names(&mut disk).contains(&b"a".to_vec()));
+        }
+        assert_eq!(is_there.contains(&false), !commits, "at {offset}");
+    }
+}
+
+#[test]
+fn a_flush_of_a_file_may_leave_later_operations_in_the_cache() {
+    let mut disk = disk(CrashModel::EXT4);
+    with(&mut disk, |user, root| {
+        let file = write_file(user, root, b"f", 1);
+        user.sync_all(root).unwrap();
+        user.make_directory(root, b"a", 0o755).unwrap();
+        user.set_mode(file, 0o600).unwrap();
+        user.make_directory(root, b"b", 0o755).unwrap();
+        user.sync(file).unwrap();
+        user.close(file).unwrap();
+    });
+    let mut seen = BTreeSet::new();
+    for seed in 0..CUTS {
+        let mut disk = disk.cut(seed);
+        assert_eq!(with(&mut disk, |user, root| user.stat((root, b"f"))).unwrap().mode, 0o600);
+        seen.insert(names(&mut disk).concat());
+    }
+    assert_eq!(seen, BTreeSet::from([b"abf".to_vec(), b"af".to_vec()]));
+}
+
+#[test]
+fn operations_on_one_directory_keep_their_order_everywhere() {
+    for model in MODELS {
+        let mut disk = disk(model);
+        with(&mut disk, |user, root| {
+            for name in b"abc" {
+                user.make_directory(root, &[*name], 0o755).unwrap();
+            }
+            user.remove_directory(root, b"a").unwrap();
+        });
+        let letters = |seed| names(&mut disk.cut(seed)).concat();
+        let seen: BTreeSet<Vec<u8>> = (0..CUTS).map(letters).collect();
+        let states = [b"".as_slice(), b"a", b"ab", b"abc", b"bc"].map(<[u8]>::to_vec);
+        assert_eq!(seen, BTreeSet::from(states), "{model:?}");
+    }
 }
