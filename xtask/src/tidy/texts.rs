@@ -4,7 +4,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use super::SourceFile;
 
 /// Crates whose texts only developers see.
-const INTERNAL: &[&str] = &["crates/testkit/", "crates/simulator/"];
+const INTERNAL: &[&str] = &["crates/testkit/", "crates/simulator/", "crates/memory/"];
 /// Words with which texts for SQLite begin.
 const SQL: &[&str] =
     &["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "PRAGMA", "WITH", "BEGIN"];
