@@ -21,6 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dmover-tree", &["dmover-observe", "dmover-model"]),
     // An end in memory for tests of what is above it.
     ("dmover-memory", &["dmover-tree", "dmover-model"]),
+    ("dmover-net", &["dmover-tree", "dmover-host", "dmover-observe", "dmover-model"]),
     (
         "dmover-local",
         &[
@@ -79,6 +80,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "dmover-engine",
             "dmover-queue",
+            "dmover-net",
             "dmover-server",
             "dmover-job",
             "dmover-journal",
