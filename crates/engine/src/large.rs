@@ -432,7 +432,7 @@ impl Mover<'_> {
         let unfinished = self.open_temporary(target, large)?;
         let record = self.look(&level, &large.file.name)?;
         let last = large.file.destination_name.as_bytes();
-        let existing = self.engine.end.seen(target, last);
+        let existing = self.engine.end.visible(target, last);
         // What was absent at the start has to be absent still.
         let decision = if large.replaces { Decision::Replace } else { Decision::Create };
         let planned = Planned { record, decision, existing, base: None };

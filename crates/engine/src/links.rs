@@ -285,7 +285,7 @@ impl Mover<'_> {
 
     fn present(&self, level: &Level, file: &FileRef) -> Option<Metadata> {
         let target = level.target.as_ref()?;
-        self.session.local.visible(target, file.destination_name.as_bytes())
+        self.engine.end.visible(target, file.destination_name.as_bytes())
     }
 
     fn link_name(&mut self, file: &FileRef, linking: &mut Linking<'_>) {

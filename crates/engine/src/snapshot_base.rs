@@ -59,7 +59,7 @@ impl Mover<'_> {
         let base = level.base.as_ref().filter(|_| record.metadata.kind == EntryKind::File)?;
         station::at(Activity::TargetNames);
         let last = record.destination_name().as_bytes();
-        let metadata = self.session.local.visible(base, last)?;
+        let metadata = self.engine.end.visible(base, last)?;
         if metadata.kind != EntryKind::File {
             return None;
         }

@@ -384,7 +384,7 @@ impl AttributeRules<'_> {
     }
 
     /// Removes attributes that the source does not have.
-    pub fn remove_foreign(
+    pub(crate) fn remove_foreign(
         &self,
         object: Object<'_>,
         attributes: &Attributes,

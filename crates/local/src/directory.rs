@@ -380,19 +380,6 @@ impl LocalEnd {
     }
 }
 
-impl LocalEnd {
-    /// The present metadata of an open destination directory; `None` if it cannot be read.
-    pub fn now(&self, target: &TargetDirectory) -> Option<Metadata> {
-        Some(self.mounts.metadata(&stat::stat_fd(&target.fd).ok()?))
-    }
-
-    /// The metadata of what has a name in a destination directory; `None` if that cannot be told.
-    pub fn seen(&self, target: &TargetDirectory, name: &[u8]) -> Option<Metadata> {
-        let found = stat::stat_at(&target.fd, name, false).ok()?;
-        Some(self.mounts.metadata(&found))
-    }
-}
-
 impl TargetDirectory {
     /// The target of a symbolic link.
     ///
@@ -440,7 +427,7 @@ fn refuse_unseen(side: Side, found: &Metadata, place: &Place) -> Result<(), Entr
 }
 
 /// The metadata of the entry under a name, if there is one.
-pub fn look_at(fd: impl AsFd, name: &[u8]) -> Result<Option<stat::Stat>, Errno> {
+pub(crate) fn look_at(fd: impl AsFd, name: &[u8]) -> Result<Option<stat::Stat>, Errno> {
     match stat::stat_at(fd, name, false) {
         Ok(found) => Ok(Some(found)),
         Err(error) if stat::is_absent(error) => Ok(None),

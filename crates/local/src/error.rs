@@ -85,7 +85,12 @@ pub fn cancelled(path: PathBytes) -> EntryError {
 }
 
 /// The error of a system call on an entry.
-pub fn entry_error(side: Side, operation: Operation, path: PathBytes, error: Errno) -> EntryError {
+pub(crate) fn entry_error(
+    side: Side,
+    operation: Operation,
+    path: PathBytes,
+    error: Errno,
+) -> EntryError {
     let errno = error.raw_os_error();
     let class = ErrorClass::from_errno(errno, side);
     let mut detail = String::new();

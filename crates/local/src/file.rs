@@ -94,7 +94,7 @@ impl Local<'_> {
     ///
     /// # Errors
     /// An attribute cannot be set, or the content cannot be flushed.
-    pub fn finish_file(
+    pub(crate) fn finish_file(
         &self,
         file: &Unfinished<'_>,
         source: &Metadata,
@@ -179,7 +179,7 @@ impl Session<'_> {
     ///
     /// # Errors
     /// It cannot be created or prepared.
-    pub fn create_file<'t>(
+    pub(crate) fn create_file<'t>(
         &self,
         to: &'t TargetDirectory,
         name: &[u8],

@@ -50,7 +50,7 @@ impl Local<'_> {
     }
 
     /// Makes a directory writable from which an entry is removed.
-    pub fn unlock_target(&self, target: &TargetDirectory) -> bool {
+    pub(crate) fn unlock_target(&self, target: &TargetDirectory) -> bool {
         self.open_up_now(target) || self.clear_locks(target)
     }
 

@@ -75,12 +75,6 @@ impl Local<'_> {
             .map_err(|e| fail(Operation::ReadLink, e))?;
         Ok(Some((metadata, symlink)))
     }
-
-    /// The metadata of a name of the destination, if it can be seen.
-    pub fn visible(&self, to: &TargetDirectory, name: &[u8]) -> Option<Metadata> {
-        let found = stat::stat_at(&to.fd, name, false).ok()?;
-        Some(self.end.mounts.metadata(&found))
-    }
 }
 
 /// One look at a name of each end.
@@ -189,6 +183,11 @@ impl LocalEnd {
         name: &[u8],
     ) -> Result<Option<Metadata>, CallFailed> {
         self.find(&to.fd, name, false)
+    }
+
+    /// The metadata of a name of the destination, if it can be seen.
+    pub fn visible(&self, to: &TargetDirectory, name: &[u8]) -> Option<Metadata> {
+        self.find_target(to, name).ok().flatten()
     }
 
     pub(crate) fn find(

@@ -96,14 +96,18 @@ impl<'a> Session<'a> {
     }
 
     /// A temporary name in a directory, which is prepared for it.
-    pub fn temporary_in(&self, from: &SourceDirectory, to: &TargetDirectory) -> Name {
+    pub(crate) fn temporary_in(&self, from: &SourceDirectory, to: &TargetDirectory) -> Name {
         self.unlock_for_temporaries(from, to);
         self.temporary_name()
     }
 
     /// Clears the append-only flag of a directory, in which a temporary file could be created but neither renamed nor
     /// removed. Returns whether flags were cleared.
-    pub fn unlock_for_temporaries(&self, from: &SourceDirectory, to: &TargetDirectory) -> bool {
+    pub(crate) fn unlock_for_temporaries(
+        &self,
+        from: &SourceDirectory,
+        to: &TargetDirectory,
+    ) -> bool {
         to.metadata.is_locked() && self.local.lift_directory(from, to)
     }
 
@@ -150,7 +154,7 @@ impl<'a> Session<'a> {
     }
 
     /// Whether a name refers to this very entry.
-    pub fn is_at(&self, target: &TargetDirectory, name: &[u8], identity: Identity) -> bool {
+    pub(crate) fn is_at(&self, target: &TargetDirectory, name: &[u8], identity: Identity) -> bool {
         let found = stat::stat_at(&target.fd, name, false);
         found.is_ok_and(|found| self.local.end.mounts.identity(&found) == identity)
     }
@@ -177,7 +181,7 @@ impl<'a> Session<'a> {
     }
 
     /// Reads the names of directories anew when it is next asked for an exact one.
-    pub fn forget_names(&self) {
+    pub(crate) fn forget_names(&self) {
         self.exact_names.replace(None);
     }
 
@@ -196,7 +200,7 @@ impl<'a> Session<'a> {
     }
 
     /// Clears the locks of a file. Returns whether it had any.
-    pub fn lift_file(&self, target: &TargetDirectory, last: &[u8]) -> bool {
+    pub(crate) fn lift_file(&self, target: &TargetDirectory, last: &[u8]) -> bool {
         path::open_file_at(&target.fd, last, false)
             .is_ok_and(|fd| self.local.attributes().lift_flags(fd.as_fd()))
     }

@@ -232,7 +232,7 @@ impl Local<'_> {
     ///
     /// # Errors
     /// It has changed.
-    pub fn check_version(
+    pub(crate) fn check_version(
         &self,
         from: &SourceDirectory,
         name: &[u8],

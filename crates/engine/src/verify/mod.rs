@@ -254,7 +254,7 @@ impl Mover<'_> {
             return None;
         }
         let engine = self.engine;
-        let now = engine.end.now(level.target.as_ref()?)?;
+        let now = engine.local().now(level.target.as_ref()?).ok()?;
         let left = engine.directory_differences(level, &now);
         left.map(|left| left.kinds).map_err(|error| engine.error(error)).ok()
     }

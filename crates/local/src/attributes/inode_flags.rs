@@ -76,7 +76,7 @@ impl AttributeRules<'_> {
     /// Sets the flags in `mask` that the source has. `flags::PLAIN` come before the times, because an entry with its
     /// times looks complete. `flags::LOCKS` come last, because they forbid all other steps; a rerun detects if they are
     /// missing.
-    pub fn carry_flags(
+    pub(crate) fn carry_flags(
         &self,
         object: Object<'_>,
         attributes: &Attributes,
@@ -90,7 +90,7 @@ impl AttributeRules<'_> {
 
     /// Clears the immutable and append-only flags, so that this run can continue what an earlier run had finished.
     /// Finishing the entry sets them again. Returns whether a flag was cleared.
-    pub fn lift_flags(&self, fd: BorrowedFd<'_>) -> bool {
+    pub(crate) fn lift_flags(&self, fd: BorrowedFd<'_>) -> bool {
         let now = flags::get(fd).ok().flatten().unwrap_or(0);
         self.keeps(Attribute::Flags)
             && now & flags::LOCKS != 0
