@@ -3,8 +3,6 @@ use std::collections::BTreeMap;
 
 use dmover_model::MountId;
 
-use crate::stored::CrashModel;
-
 /// When a read changes the time of the last access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtimeRule {
@@ -32,6 +30,36 @@ pub struct Quota {
     pub bytes: u64,
     /// Inodes.
     pub inodes: u64,
+}
+
+/// In which order operations on metadata reach the storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// That of the calls.
+    Prefix,
+    /// Any, but for operations on the same inode or directory.
+    Partial,
+}
+
+/// What a file system promises for a power cut; [`crate::stored`] says what that means, and from where it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CrashModel {
+    /// The order of operations on metadata.
+    pub order: Order,
+    /// Whether a file gets its size on storage with its data, and not with the call.
+    pub late_sizes: bool,
+    /// If a rename replaces a file, so many bytes of the new one are there if the rename is.
+    pub replacing_bytes: u64,
+}
+
+impl CrashModel {
+    /// ext4 with `data=ordered`, delayed allocation and `auto_da_alloc`, its defaults.
+    pub const EXT4: Self =
+        Self { order: Order::Prefix, late_sizes: true, replacing_bytes: 1 << 20 };
+    /// XFS: as ext4, but a file that replaced another may be empty.
+    pub const XFS: Self = Self { order: Order::Prefix, late_sizes: true, replacing_bytes: 0 };
+    /// Only what POSIX promises.
+    pub const WEAK: Self = Self { order: Order::Partial, late_sizes: false, replacing_bytes: 0 };
 }
 
 /// The abilities and limits of a file system.

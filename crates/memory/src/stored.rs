@@ -47,37 +47,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
+pub use crate::profile::{CrashModel, Order};
 use crate::state::{Change, State};
-
-/// In which order operations on metadata reach the storage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// That of the calls.
-    Prefix,
-    /// Any, but for operations on the same inode or directory.
-    Partial,
-}
-
-/// What a file system promises for a power cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CrashModel {
-    /// The order of operations on metadata.
-    pub order: Order,
-    /// Whether a file gets its size on storage with its data, and not with the call.
-    pub late_sizes: bool,
-    /// If a rename replaces a file, so many bytes of the new one are there if the rename is.
-    pub replacing_bytes: u64,
-}
-
-impl CrashModel {
-    /// ext4 with `data=ordered`, delayed allocation and `auto_da_alloc`, its defaults.
-    pub const EXT4: Self =
-        Self { order: Order::Prefix, late_sizes: true, replacing_bytes: 1 << 20 };
-    /// XFS: as ext4, but a file that replaced another may be empty.
-    pub const XFS: Self = Self { order: Order::Prefix, late_sizes: true, replacing_bytes: 0 };
-    /// Only what POSIX promises.
-    pub const WEAK: Self = Self { order: Order::Partial, late_sizes: false, replacing_bytes: 0 };
-}
 
 /// What a flush stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -79,8 +79,7 @@ const BANS: &[Ban] = &[
     Ban {
         patterns: &[Starts("rustix"), Starts("libc")],
         within: &["crates/"],
-        // Tests of `memory` ask the kernel what is right, and share no code with dmover for that.
-        owners: &["crates/sys/", "crates/host/", "crates/memory/tests/", DEVELOPMENT[0]],
+        owners: &["crates/sys/", "crates/host/", DEVELOPMENT[0]],
         except: &[],
         in_tests: true,
         why: "system calls belong to dmover_sys and dmover_host",
