@@ -18,6 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["dmover-host", "dmover-sys", "dmover-plan", "dmover-observe", "dmover-model"],
     ),
     ("dmover-tree", &["dmover-observe", "dmover-model"]),
+    ("dmover-net", &["dmover-tree", "dmover-host", "dmover-observe", "dmover-model"]),
     (
         "dmover-local",
         &[
@@ -69,6 +70,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "dmover-engine",
             "dmover-queue",
+            "dmover-net",
             "dmover-server",
             "dmover-job",
             "dmover-journal",

@@ -1,0 +1,317 @@
+//! Which arguments name a place on this host, and which name one on another host.
+use dmover_model::{Fatal, PathBytes};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// Bytes that ssh_config(5) may put into a command of a shell (`ProxyCommand`, `%h` and `%r`); OpenSSH 9.6 refuses them as well.
+const FOR_SHELLS: &[u8] = b"'`\"$\\;&<>|(){}";
+/// Words before `://` that belong to other programs.
+const SCHEMES: [&[u8]; 10] =
+    [b"ssh", b"sftp", b"scp", b"rsync", b"ftp", b"http", b"https", b"s3", b"nfs", b"file"];
+
+/// One end of a job, as an argument names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A path on this host.
+    Local(PathBytes),
+    /// A path on another host.
+    Remote(RemotePath),
+}
+
+/// A path on a host that ssh reaches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemotePath {
+    /// The host and the user there.
+    pub host: RemoteHost,
+    /// The path there; a relative one is below the home directory of the user. Never empty.
+    pub path: PathBytes,
+    /// The whole argument, for messages.
+    pub typed: PathBytes,
+}
+
+/// A host that ssh reaches: a name of DNS or of ssh_config(5), or an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteHost {
+    /// The user to log in as; `None`: ssh decides.
+    pub user: Option<String>,
+    /// The name or address, without brackets.
+    pub name: String,
+}
+
+impl Endpoint {
+    /// Reads an argument by the rules of scp(1) and rsync(1): with a colon before the first slash it names another host.
+    ///
+    /// # Errors
+    /// A refusal: the argument names another host, but not in a way that can be used.
+    pub fn parse(argument: &OsStr) -> Result<Self, Fatal> {
+        let typed = argument.as_bytes();
+        let Some((place, path)) = split(typed) else {
+            return Ok(Self::Local(PathBytes(typed.to_vec())));
+        };
+        let refuse = |why: &str, hint: &str| Err(refused(typed, why, hint));
+        if SCHEMES.contains(&place) && path.starts_with(b"//") {
+            return refuse("is a URL", "name a place on another host as host:/path");
+        }
+        if path.starts_with(b":") {
+            let hint = "name a place on another host as host:/path, an IPv6 address in brackets as \
+                [fe80::1]:/path, and a file here as ./a::b";
+            return refuse(
+                "has two colons, as for a daemon of rsync, which dmover cannot use",
+                hint,
+            );
+        }
+        let host = RemoteHost::of_bytes(typed, place)?;
+        let path = below_home(path);
+        match path {
+            b"" => refuse(
+                "has no path after the host",
+                "name one: host:/path, or host:. for the home directory",
+            ),
+            path if path.starts_with(b"~") => refuse(
+                "names the home directory of another user",
+                "name that directory by its full path",
+            ),
+            path if path.contains(&0) => refuse("has a zero byte", "correct the path"),
+            path => Ok(Self::Remote(RemotePath {
+                host,
+                path: PathBytes(path.to_vec()),
+                typed: PathBytes(typed.to_vec()),
+            })),
+        }
+    }
+}
+
+impl RemoteHost {
+    /// Reads `[user@]host`, for arguments that are nothing else.
+    ///
+    /// # Errors
+    /// A refusal: it cannot be the name of a host.
+    pub fn parse(argument: &OsStr) -> Result<Self, Fatal> {
+        Self::of_bytes(argument.as_bytes(), argument.as_bytes())
+    }
+
+    fn of_bytes(typed: &[u8], place: &[u8]) -> Result<Self, Fatal> {
+        let refuse = |why: &str, hint: &str| Err(refused(typed, why, hint));
+        let here = "name a file here as ./name if its name has a colon";
+        // As ssh does, because names of users may have an '@'.
+        let (user, name) = match place.iter().rposition(|byte| *byte == b'@') {
+            Some(at) => (Some(&place[..at]), &place[at + 1..]),
+            None => (None, place),
+        };
+        let name = match name {
+            [b'[', inner @ .., b']'] if inner.contains(&b':') => inner,
+            name => name,
+        };
+        if name.is_empty() {
+            return refuse("has no host", here);
+        }
+        if user == Some(b"") {
+            return refuse("has no user before the '@'", "name one, or omit the '@'");
+        }
+        if let Some(why) = unusable(name, b"") {
+            return refuse(&format!("has {why} in the name of the host"), here);
+        }
+        if name.contains(&b'[') || name.contains(&b']') || name.contains(&b'/') {
+            return refuse("has no name of a host", here);
+        }
+        // `DOMAIN\user`, and names of machines that end with a dollar sign.
+        if let Some(why) = user.and_then(|user| unusable(user, b"\\$")) {
+            return refuse(&format!("has {why} in the name of the user"), here);
+        }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(Self { user: user.map(text), name: text(name) })
+    }
+
+    /// Names the host for messages, with the user if one was named.
+    pub fn shown(&self) -> String {
+        match &self.user {
+            Some(user) => format!("{user}@{}", self.name),
+            None => self.name.clone(),
+        }
+    }
+}
+
+/// The host and the path of an argument; `None`: it is a path here.
+fn split(typed: &[u8]) -> Option<(&[u8], &[u8])> {
+    let slash = typed.iter().position(|byte| *byte == b'/').unwrap_or(typed.len());
+    let before = &typed[..slash];
+    // The closing bracket of an address, which has colons. A zone (`fe80::1%eth0`) has no slash.
+    let begin = before.iter().rposition(|byte| *byte == b'@').map_or(0, |at| at + 1);
+    let bracketed = before[begin..].starts_with(b"[");
+    let close = before.windows(2).position(|two| two == b"]:").filter(|_| bracketed);
+    let colon = match close {
+        Some(close) => close + 1,
+        None => before.iter().position(|byte| *byte == b':')?,
+    };
+    Some((&typed[..colon], &typed[colon + 1..]))
+}
+
+/// Why a name of a host or user is refused. `but`: bytes that are fine all the same.
+fn unusable(name: &[u8], but: &[u8]) -> Option<&'static str> {
+    let is_for_shells = |byte: &u8| FOR_SHELLS.contains(byte) && !but.contains(byte);
+    match name {
+        [b'-', ..] => Some("a '-' at the beginning"),
+        name if name.iter().any(u8::is_ascii_control) => Some("a control character"),
+        name if std::str::from_utf8(name).is_err() => Some("bytes that are not UTF-8"),
+        name if String::from_utf8_lossy(name)
+            .chars()
+            .any(|c| c.is_whitespace() || c.is_control()) =>
+        {
+            Some("a blank")
+        }
+        name if name.iter().any(is_for_shells) => Some("a character that shells interpret"),
+        _ => None,
+    }
+}
+
+/// A path without the `~/` that means the same as nothing: the directory where an agent begins.
+fn below_home(path: &[u8]) -> &[u8] {
+    let Some(below) = path.strip_prefix(b"~") else { return path };
+    match below {
+        b"" => b".",
+        [b'/', rest @ ..] => {
+            let slashes = rest.iter().take_while(|byte| **byte == b'/').count();
+            if slashes == rest.len() { b"." } else { &rest[slashes..] }
+        }
+        _ => path,
+    }
+}
+
+fn refused(typed: &[u8], why: &str, hint: &str) -> Fatal {
+    Fatal::refused(format!("'{}' {why}", String::from_utf8_lossy(typed)), hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(argument: &[u8]) -> Result<Endpoint, Fatal> {
+        Endpoint::parse(OsStr::from_bytes(argument))
+    }
+
+    #[track_caller]
+    fn remote(argument: &str) -> (Option<String>, String, Vec<u8>) {
+        match parse(argument.as_bytes()) {
+            Ok(Endpoint::Remote(RemotePath { host, path, typed })) => {
+                assert_eq!(typed.0, argument.as_bytes());
+                (host.user, host.name, path.0)
+            }
+            other => panic!("{argument}: {other:?}"),
+        }
+    }
+
+    fn of(user: &str, host: &str, path: &str) -> (Option<String>, String, Vec<u8>) {
+        let user = Some(user.to_owned()).filter(|user| !user.is_empty());
+        (user, host.to_owned(), path.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn a_colon_before_the_first_slash_names_a_host() {
+        for (argument, wanted) in [
+            ("h:/a", of("", "h", "/a")),
+            ("h:a:b", of("", "h", "a:b")),
+            ("ann@h.example:a b/c'd", of("ann", "h.example", "a b/c'd")),
+            ("a@b@h:/", of("a@b", "h", "/")),
+            ("DOM\\ann@h:x", of("DOM\\ann", "h", "x")),
+            ("[::1]:/a", of("", "::1", "/a")),
+            ("ann@[fe80::1%eth0]:a", of("ann", "fe80::1%eth0", "a")),
+            ("h:~/a", of("", "h", "a")),
+            ("h:~//a", of("", "h", "a")),
+            ("h:~", of("", "h", ".")),
+            ("h:~/", of("", "h", ".")),
+            ("h:.", of("", "h", ".")),
+            ("h: a", of("", "h", " a")),
+            ("h:-a\n", of("", "h", "-a\n")),
+            ("h:[::1]:a", of("", "h", "[::1]:a")),
+        ] {
+            assert_eq!(remote(argument), wanted, "{argument:?}");
+        }
+    }
+
+    #[test]
+    fn everything_else_is_a_path_here() {
+        for argument in
+            ["a", "/a:b", "./a:b", "a/b:c", "../x:y", "", ".", "[a]", "a@b", "~/a:b", "a/h:/x"]
+        {
+            let wanted = Endpoint::Local(PathBytes(argument.into()));
+            assert_eq!(parse(argument.as_bytes()).unwrap(), wanted, "{argument:?}");
+        }
+        assert_eq!(parse(b"\xff\xfe").unwrap(), Endpoint::Local(PathBytes(vec![0xff, 0xfe])));
+    }
+
+    #[test]
+    fn names_that_ssh_might_misread_are_refused() {
+        for (argument, why) in [
+            (&b"h:"[..], "no path"),
+            (b"ann@h:", "no path"),
+            (b":/a", "no host"),
+            (b"ann@:/a", "no host"),
+            (b"@h:/a", "no user"),
+            (b"h::module", "two colons"),
+            (b"::1:/a", "two colons"),
+            (b"fe80::1:/a", "two colons"),
+            (b"-oProxyCommand=x:/a", "'-' at the beginning in the name of the host"),
+            (b"-l@h:/a", "'-' at the beginning in the name of the user"),
+            (b"h st:/a", "a blank"),
+            (b"h\nx:/a", "a control character"),
+            (b"a b@h:/a", "a blank"),
+            (b"h;id:/a", "shells interpret"),
+            (b"`id`@h:/a", "shells interpret"),
+            (b"h\xff:/a", "not UTF-8"),
+            ("h\u{a0}x:/a".as_bytes(), "a blank"),
+            (b"[h]:/a", "no name of a host"),
+            (b"h:~ann/a", "home directory of another user"),
+            (b"ssh://h/a", "is a URL"),
+        ] {
+            let error = parse(argument).expect_err(&String::from_utf8_lossy(argument));
+            assert!(error.to_string().contains(why), "{error}");
+            assert!(!error.hint().is_empty());
+            assert_eq!(error.exit_code().code(), 2);
+        }
+    }
+
+    #[test]
+    fn a_host_alone_is_read_as_well() {
+        let host = |text: &str| RemoteHost::parse(OsStr::new(text));
+        assert_eq!(host("ann@h").unwrap().shown(), "ann@h");
+        assert_eq!(host("[::1]").unwrap().name, "::1");
+        assert_eq!(host("::1").unwrap().name, "::1");
+        assert!(host("-h").is_err() && host("").is_err() && host("h/x").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_accepted_keeps_its_bytes(argument in proptest::collection::vec(
+            prop_oneof![any::<u8>(), prop::sample::select(&b":/@[]~.-h a"[..])], 0..24)) {
+            match parse(&argument) {
+                Ok(Endpoint::Local(path)) => prop_assert_eq!(path.0, argument),
+                Ok(Endpoint::Remote(remote)) => {
+                    prop_assert!(argument.ends_with(&remote.path.0) || remote.path.0 == b".");
+                    prop_assert!(!remote.path.0.is_empty() && !remote.path.0.starts_with(b"~"));
+                    prop_assert!(!remote.host.name.starts_with('-'));
+                    prop_assert!(!remote.host.user.as_deref().unwrap_or_default().starts_with('-'));
+                    let both = remote.host.shown();
+                    prop_assert!(!both.chars().any(|c| c.is_whitespace() || c.is_control()));
+                }
+                Err(error) => prop_assert_eq!(error.exit_code().code(), 2),
+            }
+        }
+
+        #[test]
+        fn a_path_after_a_slash_is_always_here(tail in proptest::collection::vec(any::<u8>(), 0..16)) {
+            for start in [&b"/"[..], b"./", b"../"] {
+                let argument = [start, &tail].concat();
+                prop_assert_eq!(parse(&argument).unwrap(), Endpoint::Local(PathBytes(argument)));
+            }
+        }
+
+        #[test]
+        fn any_path_reaches_the_host(path in proptest::collection::vec(1u8.., 1..16)) {
+            prop_assume!(!path.starts_with(b"~") && !path.starts_with(b":"));
+            let argument = [b"ann@h:", &path[..]].concat();
+            let Ok(Endpoint::Remote(remote)) = parse(&argument) else { panic!() };
+            prop_assert_eq!(remote.path.0, path);
+        }
+    }
+}
