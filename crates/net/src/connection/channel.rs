@@ -1,0 +1,242 @@
+//! One channel of a connection.
+use dmover_observe::lock;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex};
+
+use super::{Broken, MESSAGE_OVERHEAD, Shared, Terms, wait};
+use crate::frame::{Kind, PAYLOAD_MAX, REASON_MAX};
+
+/// A channel: messages in both directions, in order. Two threads may use it, one to send and one to receive.
+///
+/// Dropping it before [`Self::finish`] cancels it at the other side.
+#[derive(Debug)]
+pub struct Channel {
+    number: u64,
+    shared: Arc<Shared>,
+    state: Arc<State>,
+}
+
+/// What the reader and the owner of a channel share.
+#[derive(Debug)]
+pub(super) struct State {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Bytes that this side may still send.
+    credit: u64,
+    /// Bytes that the other side may still send.
+    granted: u64,
+    /// Bytes that were taken from the inbox, and that the other side does not know of yet.
+    owed: u64,
+    inbox: VecDeque<Vec<u8>>,
+    /// This side sends no more.
+    has_ended: bool,
+    /// This side does not receive any more either.
+    is_dropped: bool,
+    /// The other side sends no more.
+    peer_ended: bool,
+    /// Why the other side wants no more.
+    cancelled: Option<String>,
+}
+
+impl Inner {
+    fn is_over(&self) -> bool {
+        self.has_ended && self.peer_ended
+    }
+}
+
+/// What a message takes of a window.
+pub(super) fn cost(length: usize) -> u64 {
+    length as u64 + MESSAGE_OVERHEAD
+}
+
+impl Channel {
+    pub(super) fn new(number: u64, shared: Arc<Shared>, state: Arc<State>) -> Self {
+        Self { number, shared, state }
+    }
+
+    /// Sends a message of at most [`PAYLOAD_MAX`] bytes, as soon as the other side has room for it.
+    ///
+    /// # Errors
+    /// The channel or the connection is over; the other side may have seen the message or not.
+    pub fn send(&self, message: &[u8]) -> Result<(), Broken> {
+        assert!(message.len() <= PAYLOAD_MAX, "a message of {} bytes", message.len());
+        let cost = cost(message.len());
+        let mut inner = lock(&self.state.inner);
+        assert!(!inner.has_ended, "a message after the end");
+        loop {
+            if let Some(reason) = &inner.cancelled {
+                return Err(Broken::Cancelled(reason.clone()));
+            }
+            if let Some(why) = self.shared.over() {
+                return Err(why);
+            }
+            if inner.credit >= cost {
+                break;
+            }
+            inner = wait(&self.state.changed, inner);
+        }
+        inner.credit -= cost;
+        drop(inner);
+        self.shared.write(Kind::Message, self.number, message)
+    }
+
+    /// The next message; `None`: the other side has sent all.
+    ///
+    /// # Errors
+    /// The channel or the connection is over. Messages that came before are received first.
+    pub fn receive(&self) -> Result<Option<Vec<u8>>, Broken> {
+        let mut inner = lock(&self.state.inner);
+        loop {
+            if let Some(message) = inner.inbox.pop_front() {
+                inner.owed += cost(message.len());
+                // Few and large: a credit is a message, too.
+                if inner.owed >= u64::from(self.shared.terms.own_window) / 2 && !inner.peer_ended {
+                    let more = std::mem::take(&mut inner.owed);
+                    inner.granted += more;
+                    drop(inner);
+                    let more = u32::try_from(more).expect("a window has 32 bits");
+                    // If it cannot be sent, the next call says so.
+                    let _ = self.shared.write(Kind::Credit, self.number, &more.to_le_bytes());
+                }
+                return Ok(Some(message));
+            }
+            if let Some(reason) = &inner.cancelled {
+                return Err(Broken::Cancelled(reason.clone()));
+            }
+            if inner.peer_ended {
+                return Ok(None);
+            }
+            if let Some(why) = self.shared.over() {
+                return Err(why);
+            }
+            inner = wait(&self.state.changed, inner);
+        }
+    }
+
+    /// Says that this side sends no more messages. It can still receive.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub fn finish(&self) -> Result<(), Broken> {
+        self.leave(false, Kind::End, &[])
+    }
+
+    /// Ends the channel in both directions, for a reason that the other side learns.
+    pub fn cancel(self, reason: &str) {
+        let reason = &reason[..reason.floor_char_boundary(REASON_MAX)];
+        let _ = self.leave(true, Kind::Cancel, reason.as_bytes());
+    }
+
+    /// Sends the last frame of this side, unless it was sent.
+    fn leave(&self, drops: bool, kind: Kind, payload: &[u8]) -> Result<(), Broken> {
+        let mut inner = lock(&self.state.inner);
+        let had_ended = std::mem::replace(&mut inner.has_ended, true);
+        let wants_more = drops && !inner.is_dropped && !inner.peer_ended;
+        inner.is_dropped |= drops;
+        if inner.is_dropped {
+            inner.inbox.clear();
+        }
+        let is_over = inner.is_over();
+        drop(inner);
+        // Before the last frame, so that the other side can count on the place.
+        if is_over {
+            self.shared.close_channel(self.number);
+        }
+        if had_ended && !wants_more {
+            Ok(())
+        } else {
+            self.shared.write(kind, self.number, payload)
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        if self.shared.over().is_none() {
+            let _ = self.leave(true, Kind::Cancel, b"the other side does not want the rest");
+        }
+    }
+}
+
+impl State {
+    pub(super) fn new(terms: &Terms) -> Self {
+        let inner = Inner {
+            credit: terms.peer_window.into(),
+            granted: terms.own_window.into(),
+            owed: 0,
+            inbox: VecDeque::new(),
+            has_ended: false,
+            is_dropped: false,
+            peer_ended: false,
+            cancelled: None,
+        };
+        Self { inner: Mutex::new(inner), changed: Condvar::new() }
+    }
+
+    /// Counts a message that is sent at once.
+    pub(super) fn charge(&self, length: usize) {
+        lock(&self.inner).credit -= cost(length);
+    }
+
+    /// Has its owner look again whether the connection is over.
+    pub(super) fn wake(&self) {
+        drop(lock(&self.inner));
+        self.changed.notify_all();
+    }
+
+    /// Whether the other side may send a message of this length now; if so, it has been counted.
+    pub(super) fn admits(&self, length: usize) -> bool {
+        let mut inner = lock(&self.inner);
+        match inner.granted.checked_sub(cost(length)) {
+            Some(rest) if !inner.peer_ended => {
+                inner.granted = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A message has come.
+    pub(super) fn deliver(&self, message: Vec<u8>) {
+        let mut inner = lock(&self.inner);
+        if !inner.is_dropped {
+            inner.inbox.push_back(message);
+        }
+        drop(inner);
+        self.changed.notify_all();
+    }
+
+    /// The first message, which the owner gets with the channel, counts as taken.
+    pub(super) fn taken(&self, length: usize) {
+        lock(&self.inner).owed += cost(length);
+    }
+
+    /// The other side has room for more. `false`: for more than it has said first.
+    pub(super) fn add_credit(&self, more: u32, window: u32) -> bool {
+        let mut inner = lock(&self.inner);
+        inner.credit += u64::from(more);
+        let is_right = inner.credit <= u64::from(window);
+        drop(inner);
+        self.changed.notify_all();
+        is_right
+    }
+
+    /// The other side sends no more, for this reason if it has one. Answers whether the channel is over; `None`: the
+    /// other side had ended it before.
+    pub(super) fn peer_ended(&self, reason: Option<String>) -> Option<bool> {
+        let mut inner = lock(&self.inner);
+        let had_ended = std::mem::replace(&mut inner.peer_ended, true);
+        if had_ended && reason.is_none() {
+            return None;
+        }
+        inner.cancelled = inner.cancelled.take().or(reason);
+        let is_over = inner.is_over();
+        drop(inner);
+        self.changed.notify_all();
+        Some(is_over)
+    }
+}
