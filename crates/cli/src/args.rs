@@ -6,6 +6,7 @@ use std::ffi::OsString;
 mod texts;
 
 mod about;
+mod agent;
 mod fleet;
 mod front;
 mod jobs;
@@ -18,6 +19,7 @@ mod values;
 mod verify;
 
 pub use about::{CompletionsArgs, ConfigAction, ConfigArgs, DoctorArgs, ManArgs, ShellArg};
+pub use agent::AgentArgs;
 pub use fleet::{BrokerArgs, ClassArg, FleetArgs, MoverArgs};
 pub use front::{CpArgs, McpArgs, MsumArgs, MutilArgs};
 pub use jobs::{
@@ -160,6 +162,12 @@ pub enum Verb {
     /// Works for jobs of the same user whose trees are mounted here under the same paths. SIGTERM
     /// or SIGUSR2 ends it: the mover first finishes its tasks in progress or hands them back.
     Mover(MoverArgs),
+    /// Set up and check dmover on another host, over ssh
+    ///
+    /// An agent is a dmover on another host that does the work on its file systems. ssh starts it
+    /// for each connection, as the user who logs in; it listens on no port and ends with the
+    /// connection.
+    Agent(AgentArgs),
     /// Show what the file system of each PATH supports
     ///
     /// Creates a few entries in a temporary directory inside each PATH, checks what the file system

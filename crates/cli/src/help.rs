@@ -14,7 +14,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "errors", "history", "cleanup", "standby",
         ],
     ),
-    ("Several hosts", &["submit", "broker", "mover"]),
+    ("Several hosts", &["submit", "broker", "mover", "agent"]),
     ("Setup", &["doctor", "config", "completions", "man"]),
 ];
 

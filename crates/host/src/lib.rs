@@ -16,4 +16,4 @@ pub mod user;
 
 pub use kernel::{boot_clock_ms, boot_id, name};
 pub use random::random_u64;
-pub use space::free_bytes;
+pub use space::{free_bytes, may_write};

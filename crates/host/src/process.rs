@@ -1,7 +1,26 @@
 //! This process: its session, its limits, its children.
 use rustix::process::{Resource, Rlimit};
+use std::fs::File;
 
-pub use dmover_sys::process::kill_with_parent;
+pub use dmover_sys::process::{ignore_interrupts, kill_with_parent};
+
+/// Takes standard output for bytes of a protocol: what else this process prints there goes to standard error from now on.
+///
+/// # Errors
+/// Standard output or standard error is closed.
+pub fn take_stdout() -> std::io::Result<File> {
+    let taken = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+    rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
+    Ok(File::from(taken))
+}
+
+/// Standard input, without the buffer of the standard library, which would keep bytes that belong to somebody else.
+///
+/// # Errors
+/// It is closed.
+pub fn take_stdin() -> std::io::Result<File> {
+    Ok(File::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?))
+}
 
 /// Leaves the session of the terminal, setsid(2). Nothing happens to a process that leads one already.
 pub fn begin_session() {

@@ -29,7 +29,7 @@ pub const WINDOW: u32 = 4 << 20;
 /// How many channels may be open at a time.
 pub const CHANNELS_MAX: u32 = 256;
 /// How long the other side may be silent.
-pub const SILENCE: Duration = Duration::from_secs(60);
+pub const SILENCE: Duration = Duration::from_mins(1);
 /// What is sent in this part of that time, so that a lost moment does no harm.
 const BEATS: u32 = 4;
 /// How long the program that carries the connection may take to end by itself, after the connection has ended in order.
@@ -318,7 +318,9 @@ impl Shared {
         self.ended.notify_all();
         let open: Vec<_> = lock(&self.channels).open.values().cloned().collect();
         self.vacancy.notify_all();
-        open.iter().for_each(|state| state.wake());
+        for state in open {
+            state.wake();
+        }
         let hang_up = lock(&self.hang_up).take();
         if let Some(hang_up) = hang_up {
             // A thread that hangs in a write has the lock until the other side has gone.

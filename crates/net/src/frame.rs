@@ -193,8 +193,10 @@ mod tests {
         stream
     }
 
+    type Frames = Vec<(Header, Vec<u8>)>;
+
     /// All frames of a stream, and how it ends.
-    fn read_all(mut input: &[u8]) -> (Vec<(Header, Vec<u8>)>, Result<(), FrameError>) {
+    fn read_all(mut input: &[u8]) -> (Frames, Result<(), FrameError>) {
         let mut frames = Vec::new();
         loop {
             let header = match Header::read(&mut input) {

@@ -1,9 +1,21 @@
 //! Ends of a job on other hosts: how they are named, reached through ssh, and spoken to.
 //!
-//! A connection carries channels of messages; what the messages say is for the layers above. Threads and blocking I/O.
+//! [`client`] starts ssh, which starts an agent at the other host; both greet each other ([`hello`]), and then a
+//! [`connection`] carries channels of messages. What the messages say is for the layers above. Threads and blocking I/O.
 #![forbid(unsafe_code)]
 
+pub mod agent;
+pub mod client;
 pub mod connection;
 pub mod endpoint;
+mod failure;
 pub mod frame;
 pub mod hello;
+pub mod inspection;
+pub mod install;
+mod remote_command;
+mod ssh;
+
+pub use client::{ConnectOptions, RemoteAgent};
+pub use endpoint::{Endpoint, RemoteHost, RemotePath};
+pub use ssh::SshOptions;

@@ -22,6 +22,20 @@ pub fn kill_with_parent(command: &mut std::process::Command) {
     unsafe { command.pre_exec(prepare) };
 }
 
+/// Has a child ignore the interrupt key of the terminal that it shares with this process (SIGINT of signal(7)). It does so
+/// until it decides otherwise.
+#[allow(unsafe_code)]
+pub fn ignore_interrupts(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt;
+    let prepare = || {
+        // SAFETY: it changes one disposition of the child, and may be called between fork(2) and execve(2) (signal-safety(7)).
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+        Ok(())
+    };
+    // SAFETY: the closure makes one system call; it neither allocates nor takes a lock.
+    unsafe { command.pre_exec(prepare) };
+}
+
 /// The path in /proc that stands for an open descriptor.
 pub(crate) fn descriptor_path(object: BorrowedFd<'_>) -> CString {
     CString::new(format!("/proc/self/fd/{}", object.as_raw_fd())).expect("digits hold no NUL")

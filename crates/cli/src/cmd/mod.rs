@@ -1,4 +1,5 @@
 //! The verbs, one file each.
+pub(crate) mod agent;
 pub(crate) mod ask;
 mod choose;
 pub(crate) mod config;

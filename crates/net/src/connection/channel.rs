@@ -38,6 +38,8 @@ struct Inner {
     is_dropped: bool,
     /// The other side sends no more.
     peer_ended: bool,
+    /// It has sent all that it had to send.
+    is_complete: bool,
     /// Why the other side wants no more.
     cancelled: Option<String>,
 }
@@ -104,11 +106,11 @@ impl Channel {
                 }
                 return Ok(Some(message));
             }
+            if inner.is_complete {
+                return Ok(None);
+            }
             if let Some(reason) = &inner.cancelled {
                 return Err(Broken::Cancelled(reason.clone()));
-            }
-            if inner.peer_ended {
-                return Ok(None);
             }
             if let Some(why) = self.shared.over() {
                 return Err(why);
@@ -172,6 +174,7 @@ impl State {
             has_ended: false,
             is_dropped: false,
             peer_ended: false,
+            is_complete: false,
             cancelled: None,
         };
         Self { inner: Mutex::new(inner), changed: Condvar::new() }
@@ -233,6 +236,7 @@ impl State {
         if had_ended && reason.is_none() {
             return None;
         }
+        inner.is_complete |= reason.is_none();
         inner.cancelled = inner.cancelled.take().or(reason);
         let is_over = inner.is_over();
         drop(inner);

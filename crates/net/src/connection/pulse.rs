@@ -25,7 +25,7 @@ mod tests {
 
     #[test]
     fn silence_is_counted_from_the_last_event() {
-        let minute = Duration::from_secs(60);
+        let minute = Duration::from_mins(1);
         assert_eq!(next(minute, 0, 0), Next::Wait(minute));
         assert_eq!(next(minute, 59_999, 0), Next::Wait(Duration::from_millis(1)));
         assert_eq!(next(minute, 60_000, 0), Next::Act);
@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn a_link_that_carries_one_heartbeat_in_four_lives() {
         // One side sends every quarter; three in a row are lost, for a day of simulated time.
-        let (silence, mut heard, mut now) = (Duration::from_secs(60), 0, 0);
+        let (silence, mut heard, mut now) = (Duration::from_mins(1), 0, 0);
         while now < 86_400_000 {
             for beat in 1..=4 {
                 now += 15_000 - u64::from(beat == 4);

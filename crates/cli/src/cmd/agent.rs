@@ -1,0 +1,261 @@
+//! `dmover agent`.
+use dmover_job::quote::quoted;
+use dmover_model::{ExitCode as Code, Fatal, PathBytes, units};
+use dmover_net::agent::{AgentEnd, Service};
+use dmover_net::connection::{Broken, Channel};
+use dmover_net::hello::{Hello, NoHello};
+use dmover_net::inspection::{Inspection, Request, RootKind, decode, encode};
+use dmover_net::install::{Installed, install, this_machine};
+use dmover_net::{ConnectOptions, Endpoint, RemoteAgent, RemoteHost, SshOptions};
+use std::ffi::{OsStr, OsString};
+use std::io::{ErrorKind, IsTerminal};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::run::{Log, exit, open_log};
+use crate::args::{AgentArgs, LogFormatArg};
+use crate::config::environment;
+use crate::print::{failure, is_conversation, json, line, say};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The limit for a login without a user who could be asked for a password.
+const LOGIN_WITHIN: Duration = Duration::from_mins(1);
+/// How often the round trip is measured; the fastest one counts.
+const ROUND_TRIPS: u32 = 5;
+
+pub(crate) fn run(args: &AgentArgs) -> ExitCode {
+    let log = Log { file: None, format: LogFormatArg::Text, verbose: 1 };
+    if let Err(message) = open_log(&log, args.verbose) {
+        failure(&message, "correct $DMOVER_LOG");
+        return exit(Code::Usage);
+    }
+    let done = match (&args.install, &args.check) {
+        (Some(host), _) => install_at(host, args),
+        (None, Some(place)) => check(place, args),
+        (None, None) => serve(),
+    };
+    match done {
+        Ok(()) => exit(Code::Done),
+        Err(error) => {
+            failure(&error.to_string(), &error.hint());
+            exit(error.exit_code())
+        }
+    }
+}
+
+fn ssh(args: &AgentArgs) -> SshOptions {
+    let program = args.ssh_command.split_whitespace().map(OsString::from).collect();
+    let agent = args.agent.as_deref().map(PathBytes::from);
+    SshOptions { program, agent }
+}
+
+/// `--install`.
+fn install_at(host: &OsStr, args: &AgentArgs) -> Result<(), Fatal> {
+    let host = RemoteHost::parse(host)?;
+    let unreadable = |error: std::io::Error| {
+        Fatal::refused(format!("cannot read this program: {error}"), "install it here again")
+    };
+    let program = std::fs::read("/proc/self/exe").map_err(unreadable)?;
+    let done = install(&host, &ssh(args), &program, &this_machine(), args.force)?;
+    let host = host.shown();
+    match done {
+        Installed::Same => say(&format!(
+            "dmover: the host '{host}' already has this program at ~/.local/bin/dmover"
+        )),
+        Installed::Done { path, is_verified, replaced } => {
+            let size = units::format_iec(program.len() as u64);
+            let proof = if is_verified { "SHA-256 is equal" } else { "size is equal" };
+            let over = match replaced {
+                Some(old) if old.is_empty() => ", instead of another program".to_owned(),
+                Some(old) => format!(", instead of {old}"),
+                None => String::new(),
+            };
+            say(&format!(
+                "dmover: dmover {VERSION} is at {} on '{host}'{over} ({size}, {proof})",
+                quoted(path.as_bytes())
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// `--check`.
+fn check(place: &OsStr, args: &AgentArgs) -> Result<(), Fatal> {
+    // A host alone is no endpoint of a job, but it is enough here. The home directory stands for it.
+    let (host, path) = match Endpoint::parse(place)? {
+        Endpoint::Remote(remote) => (remote.host, Some(remote.path)),
+        Endpoint::Local(_) => (RemoteHost::parse(place)?, None),
+    };
+    let root = path.clone().unwrap_or_else(|| PathBytes(b".".to_vec()));
+    let mut options = ConnectOptions::new(ssh(args), VERSION);
+    options.hello_within = (!is_conversation()).then_some(LOGIN_WITHIN);
+    let agent = RemoteAgent::connect(&host, &root, &options)?;
+    let mut found = agent.inspect()?;
+    let mut fastest = Duration::MAX;
+    for _ in 0..ROUND_TRIPS {
+        let begin = Instant::now();
+        found = agent.inspect()?;
+        fastest = fastest.min(begin.elapsed());
+    }
+    let checked =
+        Checked { hello: agent.hello().clone(), host: host.shown(), path: root, found, fastest };
+    agent.close();
+    if args.json {
+        line(&checked.json())
+    } else {
+        checked.text()
+    }
+    match (checked.found.kind, path) {
+        (RootKind::Missing, Some(_)) => {
+            let message = format!("'{}' does not exist", place.to_string_lossy());
+            Err(Fatal::refused(message, "check the path"))
+        }
+        (RootKind::Unknown(why), Some(_)) => {
+            let message = format!("cannot open '{}': {why}", place.to_string_lossy());
+            Err(Fatal::refused(message, "name a file or directory that this user may read there"))
+        }
+        _ => Ok(()),
+    }
+}
+
+struct Checked {
+    hello: Hello,
+    host: String,
+    path: PathBytes,
+    found: Inspection,
+    fastest: Duration,
+}
+
+impl Checked {
+    fn protocol(&self) -> u16 {
+        dmover_net::hello::PROTOCOLS.common(self.hello.protocols).unwrap_or_default()
+    }
+
+    fn text(&self) {
+        let row = |label: &str, words: &str| line(&format!("  {label:<22} {words}"));
+        let program = quoted(&self.hello.program.0);
+        line(&format!("{}:", quoted(self.host.as_bytes())));
+        row("host", &quoted(self.hello.host.as_bytes()));
+        row("user", &quoted(self.hello.user.as_bytes()));
+        row("program", &format!("dmover {} at {program}", self.hello.version));
+        row("protocol", &self.protocol().to_string());
+        row("round trip", &format!("{:.1} ms", self.fastest.as_secs_f64() * 1e3));
+        let kind = match &self.found.kind {
+            RootKind::Missing => "nothing",
+            RootKind::Directory => "a directory",
+            RootKind::File => "a file",
+            RootKind::Other => "neither a file nor a directory",
+            RootKind::Unknown(_) => "cannot be opened",
+        };
+        row(&quoted(&self.path.0), kind);
+        if matches!(self.found.kind, RootKind::Missing | RootKind::Unknown(_)) {
+            return;
+        }
+        row("writable", if self.found.is_writable { "yes" } else { "no" });
+        if let Some(free) = self.found.free_bytes {
+            row("free", &units::format_iec(free));
+        }
+    }
+
+    fn json(&self) -> String {
+        let kind = match &self.found.kind {
+            RootKind::Missing => "missing",
+            RootKind::Directory => "directory",
+            RootKind::File => "file",
+            RootKind::Other => "other",
+            RootKind::Unknown(_) => "unknown",
+        };
+        let fields = serde_json::json!({
+            "type": "agent",
+            "schema": json::SCHEMA,
+            "time": jiff::Timestamp::now().to_string(),
+            "named": self.host,
+            "host": self.hello.host,
+            "user": self.hello.user,
+            "version": self.hello.version,
+            "program": String::from_utf8_lossy(&self.hello.program.0),
+            "protocol": self.protocol(),
+            "round_trip_us": self.fastest.as_micros() as u64,
+            "kind": kind,
+            "writable": self.found.is_writable,
+            "free_bytes": self.found.free_bytes,
+        });
+        let path = self.path.to_path();
+        let mut object: serde_json::Map<_, _> = json::path_fields(&path).collect();
+        if let serde_json::Value::Object(fields) = fields {
+            object.extend(fields);
+        }
+        serde_json::Value::Object(object).to_string()
+    }
+}
+
+/// `--stdio`.
+fn serve() -> Result<(), Fatal> {
+    if std::io::stdin().is_terminal() {
+        let message = "'dmover agent --stdio' is run by dmover on another host";
+        return Err(Fatal::refused(message, "to try it, run 'dmover agent --check HOST' there"));
+    }
+    let streams = dmover_host::process::take_stdin()
+        .and_then(|input| Ok((input, dmover_host::process::take_stdout()?)));
+    let (input, output) = streams.map_err(|error| {
+        let message = format!("cannot use standard input and output: {error}");
+        Fatal::refused(message, "dmover on another host runs this")
+    })?;
+    let mut own = Hello::of_this_program(VERSION);
+    if let Some(user) = environment("USER") {
+        own.user = user.to_string_lossy().into_owned();
+    }
+    if let Ok(program) = std::env::current_exe() {
+        own.program = PathBytes::from(program.as_os_str());
+    }
+    let end = dmover_net::agent::run(input, output, own, |peer| {
+        Ok(Arc::new(Root { path: peer.root.clone() }))
+    });
+    tracing::debug!(?end, "the agent ends");
+    let lost = |message: String| Err(Fatal::unavailable(message, "the other host says more"));
+    match end {
+        AgentEnd::Over(Broken::Closed) | AgentEnd::Refused(_) => Ok(()),
+        AgentEnd::NoHello(NoHello::Text(_) | NoHello::Nothing | NoHello::Damaged) => {
+            let message = "standard input does not come from dmover on another host";
+            Err(Fatal::refused(message, "to try it, run 'dmover agent --check HOST' there"))
+        }
+        AgentEnd::Over(why) => lost(format!("the connection was lost: {why}")),
+        AgentEnd::NoHello(NoHello::Io(why)) | AgentEnd::Io(why) => {
+            lost(format!("the connection was lost: {why}"))
+        }
+    }
+}
+
+/// What this process serves: one root.
+struct Root {
+    path: PathBytes,
+}
+
+impl Service for Root {
+    fn serve(&self, request: &[u8], channel: &Channel) -> Result<(), Broken> {
+        match decode(request) {
+            Some(Request::Inspect) => channel.send(&encode(&self.inspect())),
+            None => Err(Broken::Cancelled("this version does not have this request".into())),
+        }
+    }
+}
+
+impl Root {
+    fn inspect(&self) -> Inspection {
+        let path = OsStr::from_bytes(&self.path.0);
+        let kind = match std::fs::metadata(path) {
+            Ok(found) if found.is_dir() => RootKind::Directory,
+            Ok(found) if found.is_file() => RootKind::File,
+            Ok(_) => RootKind::Other,
+            Err(error) if error.kind() == ErrorKind::NotFound => RootKind::Missing,
+            Err(error) => RootKind::Unknown(error.to_string()),
+        };
+        Inspection {
+            kind,
+            free_bytes: dmover_host::free_bytes(path.as_ref()),
+            is_writable: dmover_host::may_write(path.as_ref()),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The near side: reaches a host, greets the agent there, and asks it.
+use dmover_model::{Fatal, PathBytes};
+use std::io::Write;
+use std::process::{ChildStdin, ChildStdout};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use crate::connection::{Broken, Channel, Connection, Link, SILENCE};
+use crate::endpoint::RemoteHost;
+use crate::failure::{self, Ended};
+use crate::hello::{Hello, NoHello};
+use crate::inspection::{Inspection, Request, decode, encode};
+use crate::remote_command;
+use crate::ssh::{Ssh, SshOptions};
+
+/// How long ssh may take to say why it ended.
+const REASON_WITHIN: Duration = Duration::from_secs(5);
+
+/// How a host is reached.
+#[derive(Debug, Clone)]
+pub struct ConnectOptions {
+    /// The program.
+    pub ssh: SshOptions,
+    /// The version of this program, for the greeting.
+    pub version: String,
+    /// The limit for silence.
+    pub silence: Duration,
+    /// The limit for the login and the greeting; `None` where a user may be asked for a password.
+    pub hello_within: Option<Duration>,
+}
+
+impl ConnectOptions {
+    /// The usual limits, without one for the login.
+    pub fn new(ssh: SshOptions, version: &str) -> Self {
+        Self { ssh, version: version.to_owned(), silence: SILENCE, hello_within: None }
+    }
+}
+
+/// An agent at another host, connected. Dropping it ends the agent.
+#[derive(Debug)]
+pub struct RemoteAgent {
+    // Dropped first, which ends ssh.
+    connection: Connection,
+    ssh: Arc<Ssh>,
+    host: String,
+    hello: Hello,
+}
+
+impl RemoteAgent {
+    /// Starts an agent for one root. Call it from a thread that lives as long as the connection: ssh is killed with it.
+    ///
+    /// # Errors
+    /// The host cannot be reached, or has no agent that can be used.
+    pub fn connect(
+        host: &RemoteHost,
+        root: &PathBytes,
+        options: &ConnectOptions,
+    ) -> Result<Self, Fatal> {
+        let shown = host.shown();
+        let agent = options.ssh.agent.as_ref();
+        if agent.is_some_and(|agent| agent.0.is_empty() || agent.0.starts_with(b"-")) {
+            return Err(Fatal::refused(
+                "--agent names no program",
+                "name the path of dmover there",
+            ));
+        }
+        let command = remote_command::agent(agent.map(|path| &path.0[..]));
+        let (ssh, mut input, mut output) = Ssh::start(host, &options.ssh, &command)?;
+        let ssh = Arc::new(ssh);
+        let mut own = Hello::of_this_program(&options.version);
+        own.root = root.clone();
+        own.silence_ms = options.silence.as_millis() as u32;
+        let peer = match greet(&own, &ssh, (&mut input, &mut output), options.hello_within) {
+            Ok(peer) => peer,
+            Err(Ungreeted::Late(seconds)) => return Err(failure::silent(&shown, seconds)),
+            Err(Ungreeted::Otherwise(NoHello::Text(text))) => {
+                return Err(failure::text(&shown, &text));
+            }
+            Err(Ungreeted::Otherwise(why)) => {
+                drop(input);
+                let status = ssh.end(REASON_WITHIN);
+                let errors = ssh.errors();
+                if matches!(why, NoHello::Damaged) {
+                    return Err(failure::damaged(&shown));
+                }
+                let ended = Ended { host: &shown, status, errors: &errors, agent };
+                return Err(ended.without_hello());
+            }
+        };
+        if own.protocols.common(peer.protocols).is_none() {
+            return Err(failure::other_version(&shown, &own, &peer));
+        }
+        if let Some(refusal) = &peer.refusal {
+            let message = format!("the host '{shown}' refuses: {}", refusal.message);
+            return Err(Fatal::refused(message, refusal.hint.clone()));
+        }
+        let ends = Arc::clone(&ssh);
+        let hang_up = Box::new(move |patience| {
+            ends.end(patience);
+        });
+        let link = Link { input: Box::new(output), output: Box::new(input), hang_up };
+        let connection = Connection::asking(link, own.terms_with(&peer)).map_err(Fatal::Thread)?;
+        Ok(Self { connection, ssh, host: shown, hello: peer })
+    }
+
+    /// What the agent said of itself.
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// The host, as it was named.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Sends a request; the answers come on the channel.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub fn request(&self, message: &[u8]) -> Result<Channel, Broken> {
+        self.connection.request(message)
+    }
+
+    /// What is at the root.
+    ///
+    /// # Errors
+    /// The connection is over, or the agent does not know this request.
+    pub fn inspect(&self) -> Result<Inspection, Fatal> {
+        let answer = self.request(&encode(&Request::Inspect)).and_then(|channel| {
+            channel.finish()?;
+            channel.receive()
+        });
+        let answer = answer.map_err(|why| self.fatal(&why))?;
+        let answer = answer.as_deref().and_then(decode);
+        answer.ok_or_else(|| self.fatal(&Broken::Violation("an answer cannot be read")))
+    }
+
+    /// The error for an operation of the connection that failed.
+    pub fn fatal(&self, why: &Broken) -> Fatal {
+        let host = &self.host;
+        match why {
+            Broken::Cancelled(reason) => {
+                Fatal::unavailable(format!("the host '{host}' refuses: {reason}"), AGAIN)
+            }
+            Broken::Violation(what) => Fatal::unavailable(
+                format!("the agent at the host '{host}' sent nonsense: {what}"),
+                "use one version of dmover on both hosts; a shell there must not print text",
+            ),
+            Broken::Ended | Broken::Io(_) => {
+                let status = self.ssh.end(Duration::ZERO);
+                let errors = self.ssh.errors();
+                let ended = Ended { host, status, errors: &errors, agent: None };
+                let why = ended.last_line().map_or_else(|| why.to_string(), str::to_owned);
+                Fatal::unavailable(
+                    format!("the connection to the host '{host}' was lost: {why}"),
+                    AGAIN,
+                )
+            }
+            Broken::Silent(_) | Broken::Closed => Fatal::unavailable(
+                format!("the connection to the host '{host}' was lost: {why}"),
+                AGAIN,
+            ),
+        }
+    }
+
+    /// Ends the agent in order.
+    pub fn close(self) {
+        self.connection.close();
+    }
+}
+
+const AGAIN: &str = "check the host and the network, then run the same command again";
+
+enum Ungreeted {
+    Late(u64),
+    Otherwise(NoHello),
+}
+
+/// Sends the greeting and waits for that of the other side.
+fn greet(
+    own: &Hello,
+    ssh: &Arc<Ssh>,
+    (input, output): (&mut ChildStdin, &mut ChildStdout),
+    within: Option<Duration>,
+) -> Result<Hello, Ungreeted> {
+    let (greeted, waiting) = mpsc::channel::<()>();
+    let is_late = Arc::new(AtomicBool::new(false));
+    if let Some(limit) = within {
+        let (ssh, is_late) = (Arc::clone(ssh), Arc::clone(&is_late));
+        let timer = std::thread::Builder::new().name("net-login".into());
+        let started = timer.spawn(move || {
+            if waiting.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+                is_late.store(true, SeqCst);
+                ssh.end(Duration::ZERO);
+            }
+        });
+        if let Err(error) = started {
+            return Err(Ungreeted::Otherwise(NoHello::Io(error)));
+        }
+    }
+    // If nobody reads it, the next line says why.
+    let _ = own.write(input).and_then(|()| input.flush());
+    let peer = Hello::read(output);
+    drop(greeted);
+    match peer {
+        Ok(peer) => Ok(peer),
+        Err(_) if is_late.load(SeqCst) => {
+            Err(Ungreeted::Late(within.unwrap_or_default().as_secs()))
+        }
+        Err(why) => Err(Ungreeted::Otherwise(why)),
+    }
+}

@@ -1,0 +1,204 @@
+//! Runs ssh(1), which has the configuration, keys, agents and jump hosts of the user.
+use dmover_model::{Fatal, PathBytes};
+use dmover_observe::lock;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::endpoint::RemoteHost;
+
+/// Options of ssh for a channel that carries bytes, and no conversation: no terminal, nothing of this host forwarded, no
+/// command here. Everything else is left to ssh_config(5).
+const OPTIONS: [&str; 6] =
+    ["-T", "-x", "-a", "-oClearAllForwardings=yes", "-oPermitLocalCommand=no", "-oEscapeChar=none"];
+/// How many lines of standard error are kept.
+const LINES_MAX: usize = 40;
+/// The longest line that is kept as one.
+const LINE_MAX: u64 = 2000;
+/// How often a process is checked for its end.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How long the last lines may take to come after the end. A master connection that ssh leaves behind keeps the stream open.
+const LINES_WITHIN: Duration = Duration::from_millis(500);
+
+/// How other hosts are reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshOptions {
+    /// The program and its options; dmover appends options of ssh, the host and the command.
+    pub program: Vec<OsString>,
+    /// The path of dmover at the far side; `None`: it is searched in PATH and `~/.local/bin`.
+    pub agent: Option<PathBytes>,
+}
+
+impl Default for SshOptions {
+    fn default() -> Self {
+        Self { program: vec!["ssh".into()], agent: None }
+    }
+}
+
+/// A running ssh. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Ssh {
+    child: Mutex<Child>,
+    errors: Arc<Errors>,
+}
+
+/// The last lines of standard error.
+#[derive(Debug, Default)]
+struct Errors {
+    lines: Mutex<(VecDeque<String>, bool)>,
+    ended: Condvar,
+}
+
+impl Ssh {
+    /// Runs a command on a host. The kernel kills ssh with the thread that calls this, so that has to be one that lives
+    /// as long as the connection.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn start(
+        host: &RemoteHost,
+        options: &SshOptions,
+        command: &str,
+    ) -> Result<(Self, ChildStdin, ChildStdout), Fatal> {
+        let words = words(host, &options.program, command);
+        let mut ssh = Command::new(&words[0]);
+        ssh.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        dmover_host::process::kill_with_parent(&mut ssh);
+        // A job completes what is in progress when the user interrupts it, and needs the connection for that.
+        dmover_host::process::ignore_interrupts(&mut ssh);
+        let mut child = ssh.spawn().map_err(|error| cannot_start(&words[0], &error))?;
+        let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let errors: Arc<Errors> = Arc::default();
+        let ssh = Self { child: Mutex::new(child), errors: Arc::clone(&errors) };
+        let (Some(input), Some(output), Some(lines)) = streams else {
+            unreachable!("three pipes were asked for")
+        };
+        let shown = host.shown();
+        let reader = std::thread::Builder::new().name("net-errors".into());
+        let started = reader.spawn(move || errors.read_all(lines, &shown));
+        started.map_err(Fatal::Thread)?;
+        Ok((ssh, input, output))
+    }
+
+    /// How it has ended, after at most this time; then it is killed.
+    pub fn end(&self, patience: Duration) -> Option<ExitStatus> {
+        let until = Instant::now() + patience;
+        let mut child = lock(&self.child);
+        loop {
+            match child.try_wait() {
+                Ok(None) if Instant::now() < until => std::thread::sleep(LOOK_EVERY),
+                Ok(None) => {
+                    let _ = child.kill();
+                    return child.wait().ok();
+                }
+                Ok(status) => return status,
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// What it said on standard error, the last lines.
+    pub fn errors(&self) -> Vec<String> {
+        let lines = lock(&self.errors.lines);
+        let waited = self.errors.ended.wait_timeout_while(lines, LINES_WITHIN, |lines| !lines.1);
+        waited.unwrap_or_else(PoisonError::into_inner).0.0.iter().cloned().collect()
+    }
+}
+
+impl Drop for Ssh {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+impl Errors {
+    fn read_all(&self, stream: ChildStderr, host: &str) {
+        let mut stream = BufReader::new(stream);
+        loop {
+            let mut line = Vec::new();
+            match stream.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+            let line = String::from_utf8_lossy(line.trim_ascii()).into_owned();
+            if line.is_empty() {
+                continue;
+            }
+            tracing::info!(host, "{line}");
+            let mut lines = lock(&self.lines);
+            if lines.0.len() == LINES_MAX {
+                lines.0.pop_front();
+            }
+            lines.0.push_back(line);
+        }
+        lock(&self.lines).1 = true;
+        self.ended.notify_all();
+    }
+}
+
+fn words(host: &RemoteHost, program: &[OsString], command: &str) -> Vec<OsString> {
+    let program = if program.is_empty() { &["ssh".into()] } else { program };
+    let mut words = program.to_vec();
+    words.extend(OPTIONS.map(OsString::from));
+    if let Some(user) = &host.user {
+        words.extend(["-l".into(), user.into()]);
+    }
+    words.extend(["--".into(), OsString::from(&host.name), command.into()]);
+    words
+}
+
+fn cannot_start(program: &OsStr, error: &std::io::Error) -> Fatal {
+    let hint = match error.kind() {
+        ErrorKind::NotFound => {
+            "install the client of OpenSSH, or name another program with --ssh-command"
+        }
+        _ => "check the program that --ssh-command names",
+    };
+    Fatal::refused(format!("cannot run '{}': {error}", program.to_string_lossy()), hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_is_never_an_option() {
+        let host = RemoteHost { user: Some("a@b".into()), name: "::1".into() };
+        let words = words(&host, &["ssh".into(), "-F".into(), "x y".into()], "exec true");
+        let tail = ["-l", "a@b", "--", "::1", "exec true"].map(OsString::from);
+        assert!(words.starts_with(&["ssh".into(), "-F".into(), "x y".into(), "-T".into()]));
+        assert!(words.ends_with(&tail), "{words:?}");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let options = SshOptions { program: vec!["/no/such".into()], agent: None };
+        let host = RemoteHost { user: None, name: "h".into() };
+        let error = Ssh::start(&host, &options, "true").unwrap_err();
+        assert!(error.to_string().starts_with("cannot run '/no/such': No such file"), "{error}");
+        assert_eq!(error.exit_code().code(), 2);
+    }
+
+    #[test]
+    fn lines_are_kept_and_the_process_ends_with_it() {
+        let script = "echo one >&2; echo; echo two >&2; exec sleep 1000";
+        let options = SshOptions {
+            program: ["/bin/sh", "-c", script].map(OsString::from).into(),
+            agent: None,
+        };
+        let host = RemoteHost { user: None, name: "h".into() };
+        let (ssh, input, mut output) = Ssh::start(&host, &options, "true").unwrap();
+        // The pipe ends when the process does.
+        let mut said = [0; 1];
+        output.read_exact(&mut said).unwrap();
+        drop(input);
+        let status = ssh.end(Duration::ZERO).unwrap();
+        assert!(!status.success());
+        assert_eq!(ssh.end(Duration::ZERO), Some(status));
+        let errors = ssh.errors();
+        assert_eq!(errors[0], "one");
+    }
+}
