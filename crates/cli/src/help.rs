@@ -73,7 +73,11 @@ const SHORT: [(&str, &[&str]); 11] = [
 ];
 
 /// Usage lines of verbs whose operands clap cannot tell apart.
-const USAGE: [(&str, &str); 8] = [
+const USAGE: [(&str, &str); 9] = [
+    (
+        "agent",
+        "dmover agent --install [USER@]HOST [OPTIONS]\n       dmover agent --check [USER@]HOST[:PATH] [OPTIONS]",
+    ),
     (
         "cleanup",
         "dmover cleanup [OPTIONS] JOB…\n       dmover cleanup [OPTIONS] --all\n       dmover cleanup [OPTIONS] --older-than DURATION",

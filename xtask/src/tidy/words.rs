@@ -16,6 +16,7 @@ const CLEAN: &[&str] = &[
     "crates/journal/src/",
     "crates/local/src/",
     "crates/model/src/",
+    "crates/net/src/",
     "crates/observe/src/",
     "crates/plan/src/",
     "crates/queue/src/",
