@@ -247,7 +247,9 @@ pub(crate) fn text(host: &str, text: &[u8]) -> Fatal {
     let first = text.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty());
     let first = String::from_utf8_lossy(first.unwrap_or_default().trim_ascii()).into_owned();
     let first: String = first.chars().take(120).collect();
-    let message = format!("the login shell at the host '{host}' prints text: '{first}'");
+    let what =
+        if first.is_empty() { "an empty line".to_owned() } else { format!("text: '{first}'") };
+    let message = format!("the login shell at the host '{host}' prints {what}");
     Fatal::refused(message, for_host(QUIET_SHELL, host))
 }
 
@@ -397,6 +399,8 @@ mod tests {
             error.to_string(),
             "the login shell at the host 'far' prints text: 'Welcome to far!'"
         );
+        let blank = text("far", b"\r\n");
+        assert!(blank.to_string().ends_with("prints an empty line"), "{blank}");
         assert!(error.hint().contains("'ssh far true' must print nothing"), "{}", error.hint());
         assert_eq!(error.exit_code(), ExitCode::Usage);
     }

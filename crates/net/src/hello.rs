@@ -229,15 +229,21 @@ impl Hello {
     }
 }
 
-/// What else is there of a text that is no greeting. A shell writes a line at a time, and may then wait for ever.
+/// What else is there of a text that is no greeting: up to the end of a line that says something, because a shell may then
+/// wait for ever. A greeting after it is no part of it.
 fn rest_of_text(input: &mut (impl Read + ?Sized), mut text: Vec<u8>) -> Vec<u8> {
-    while text.len() < TEXT_MAX && !text.contains(&b'\n') {
+    let greeting = |text: &[u8]| text.windows(MAGIC.len()).position(|part| part == MAGIC);
+    while text.len() < TEXT_MAX
+        && !text.trim_ascii_start().contains(&b'\n')
+        && greeting(&text).is_none()
+    {
         let mut more = [0; 512];
         match input.read(&mut more) {
             Ok(0) | Err(_) => break,
             Ok(read) => text.extend(&more[..read]),
         }
     }
+    text.truncate(greeting(&text).unwrap_or(text.len()));
     text
 }
 
@@ -281,6 +287,32 @@ mod tests {
             match Hello::read(&mut text.as_bytes()) {
                 Err(NoHello::Text(found)) => assert!(text.as_bytes().starts_with(&found), "{text}"),
                 other => panic!("{text}: {other:?}"),
+            }
+        }
+    }
+
+    /// Gives one byte at a time, as a slow shell does.
+    struct Slow<'a>(&'a [u8]);
+    impl Read for Slow<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let length = buffer.len().min(1);
+            self.0.read(&mut buffer[..length])
+        }
+    }
+
+    #[test]
+    fn the_first_line_is_waited_for_and_no_second_one() {
+        let greeting = hello().encode();
+        for (before, after, wanted) in [
+            (&b"\n\nWelcome!\n"[..], &b"More\n"[..], &b"\n\nWelcome!\n"[..]),
+            (b"Welcome! ", &greeting, b"Welcome! "),
+            (b"\n", &greeting, b"\n"),
+            (b"no newline", b"", b"no newline"),
+        ] {
+            let bytes = [before, after].concat();
+            match Hello::read(&mut Slow(&bytes)) {
+                Err(NoHello::Text(found)) => assert_eq!(found, wanted),
+                other => panic!("{before:?}: {other:?}"),
             }
         }
     }

@@ -3,8 +3,8 @@ use clap::{ArgGroup, Args};
 use std::ffi::OsString;
 
 const EXAMPLES: &str = "Examples:
-  dmover agent --install dtn7           copy this program to ~/.local/bin/dmover there
-  dmover agent --check dtn7             show the version there and the round trip time
+  dmover agent --install dtn7           put this program on dtn7
+  dmover agent --check dtn7             show its version and the round trip time
   dmover agent --check ann@dtn7:/data   the same, and what /data is";
 
 /// Arguments of `agent`.

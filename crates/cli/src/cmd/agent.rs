@@ -103,9 +103,9 @@ fn check(place: &OsStr, args: &AgentArgs) -> Result<(), Fatal> {
         Checked { hello: agent.hello().clone(), host: host.shown(), path: root, found, fastest };
     agent.close();
     if args.json {
-        line(&checked.json())
+        line(&checked.json());
     } else {
-        checked.text()
+        checked.text();
     }
     match (checked.found.kind, path) {
         (RootKind::Missing, Some(_)) => {

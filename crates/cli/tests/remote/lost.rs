@@ -66,13 +66,13 @@ fn an_agent_ends_with_a_client_that_closes_or_drops_the_connection() {
 #[test]
 fn a_link_that_goes_silent_ends_both_sides() {
     let far = far!();
-    let agent = connect(&far, Duration::from_secs(2));
+    let agent = connect(&far, Duration::from_secs(5));
     agent.inspect().unwrap();
     far.cluster.host("far").cut_link().unwrap();
     let why = agent.request(b"").unwrap().receive().unwrap_err();
-    assert_eq!(why, Broken::Silent(Duration::from_secs(2)));
+    assert_eq!(why, Broken::Silent(Duration::from_secs(5)));
     let said = agent.fatal(&why).to_string();
-    assert_eq!(said, "the connection to the host 'far' was lost: no sign of life for 2 s");
+    assert_eq!(said, "the connection to the host 'far' was lost: no sign of life for 5 s");
     eventually("the agent to end", || far.agents().is_empty());
 }
 

@@ -31,7 +31,7 @@ impl Far {
         needs(&[Piece::Network, Piece::Sshd]).err()
     }
 
-    pub fn new() -> Self {
+    pub fn start() -> Self {
         Self::with_shell("exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"")
     }
 
@@ -105,7 +105,7 @@ macro_rules! far {
         }
         $crate::far!(@make $($script)?)
     }};
-    (@make) => { $crate::Far::new() };
+    (@make) => { $crate::Far::start() };
     (@make $script:expr) => { $crate::Far::with_shell($script) };
 }
 pub(crate) use far;
