@@ -1,6 +1,5 @@
 //! The verbs, one file each.
 pub(crate) mod ask;
-mod choose;
 pub(crate) mod config;
 pub(crate) mod copy;
 mod detach;
