@@ -161,15 +161,16 @@ mod tests {
 
     #[test]
     fn a_dry_run_removes_nothing() {
+        let id = "0123456789ab";
         let records = OnRecord::new();
         let place = tempfile::tempdir().unwrap();
         let at = PathBuf::from(place.path());
-        let job = records.put("a1", |file| file.destination = at.as_os_str().into());
+        let job = records.put(id, |file| file.destination = at.as_os_str().into());
         let dry_run = Cleanup { dry_run: true, ..Cleanup::default() };
         assert!(matches!(clean(&job, dry_run).record, Record::WouldGo));
-        assert!(records.state().job_file("a1").is_some());
+        assert!(records.state().job_file(id).is_some());
         assert!(matches!(clean(&job, Cleanup::default()).record, Record::Removed));
-        assert!(records.state().job_file("a1").is_none());
+        assert!(records.state().job_file(id).is_none());
     }
 
     #[test]

@@ -45,3 +45,19 @@ pub(crate) fn code_of_comparison(report: &JobReport, by_manifest: bool) -> ExitC
     let unproven = if unproven { ExitCode::Partial } else { ExitCode::Done };
     report.exit_code().merge(found).merge(unproven)
 }
+
+/// The number of entries that a pass changed, or would change in a dry run.
+pub fn entries_changed(report: &JobReport) -> u64 {
+    let counters = [
+        Counter::FilesCopied,
+        Counter::DirectoriesCreated,
+        Counter::SymlinksCopied,
+        Counter::SpecialsCopied,
+        Counter::HardLinksCreated,
+        Counter::EntriesRenamed,
+        Counter::EntriesDressed,
+        Counter::DirectoriesUpdated,
+        Counter::EntriesDeleted,
+    ];
+    counters.into_iter().map(|counter| report.counters.get(counter)).sum()
+}

@@ -47,7 +47,7 @@ pub mod standby;
 mod steer;
 mod watch;
 
-pub use comparison::{Compared, compare};
+pub use comparison::{Compared, compare, entries_changed};
 pub use digests::{Checked, ListedLines, checked, code_of_digests};
 pub use find::{Choice, Filter, all, choose, find, list};
 pub use follow::{Followed, code_of_end};
@@ -59,7 +59,8 @@ pub use notify::Notification;
 pub use refusal::{Reason, Refusal};
 pub use retry::only_failed;
 pub use snapshots::{
-    Begun, FoundCounts, Snapshot, SnapshotCounts, SnapshotDirectory, check_snapshot_paths,
+    Concluded, FoundCounts, Naming, NotNamed, Snapshot, SnapshotCounts, SnapshotDirectory,
+    SnapshotInProgress, SnapshotPlan, SnapshotStart, kept,
 };
 pub use steer::{Rerun, Resumed};
 pub use watch::{WatchEnd, check_watch_limit, open_feed, watch};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub enum WatchEnd {
     /// It was stopped, or its deletes were withheld. The report is that of the last pass.
-    Ended(JobReport),
+    Ended(Box<JobReport>),
     /// It was stopped before its first pass.
     NotBegun(Option<StopReason>),
     /// It could not start or continue.
@@ -63,7 +63,7 @@ pub fn watch(
         what => tell(what),
     });
     match result {
-        Ok(Some(report)) => WatchEnd::Ended(report),
+        Ok(Some(report)) => WatchEnd::Ended(Box::new(report)),
         Ok(None) => WatchEnd::NotBegun(control.reason()),
         Err(error) => {
             let signal = match control.reason() {

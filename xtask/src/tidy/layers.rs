@@ -55,6 +55,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-engine",
             "dmover-local",
             "dmover-journal",
+            "dmover-plan",
             "dmover-digest",
             "dmover-host",
             "dmover-sys",

@@ -1,10 +1,9 @@
 //! `dmover sync`.
 use clap::ArgMatches;
 use dmover_engine::{JobReport, JobState};
-use dmover_job::{Published, Refusal};
+use dmover_job::{Published, Refusal, entries_changed};
 use dmover_journal::FailedList;
 use dmover_model::{ExitCode as Code, JobSpec};
-use dmover_observe::Counter;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -41,7 +40,7 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
     };
     let fleet = Some(&args.fleet);
     let checks = |report: &JobReport, _| {
-        let differs = report.state == JobState::Finished && changes(report) > 0;
+        let differs = report.state == JobState::Finished && entries_changed(report) > 0;
         Ok(Step::Other(if differs { Published::Different } else { Published::Done }))
     };
     let publish: Option<&Publish<'_>> = args.comparison.check.then_some(&checks);
@@ -62,20 +61,4 @@ fn only_failed(
     let mut note = |words: &str| say(&format!("dmover: note: {words}"));
     let (spec, paths) = dmover_job::only_failed(spec, &state, &spill, &mut note)?;
     Ok((spec, Some(paths)))
-}
-
-/// The number of entries that a pass changed, or would change in a dry run.
-fn changes(report: &JobReport) -> u64 {
-    let counters = [
-        Counter::FilesCopied,
-        Counter::DirectoriesCreated,
-        Counter::SymlinksCopied,
-        Counter::SpecialsCopied,
-        Counter::HardLinksCreated,
-        Counter::EntriesRenamed,
-        Counter::EntriesDressed,
-        Counter::DirectoriesUpdated,
-        Counter::EntriesDeleted,
-    ];
-    counters.into_iter().map(|counter| report.counters.get(counter)).sum()
 }

@@ -20,7 +20,8 @@ pub(crate) mod wait;
 
 pub(super) fn refuse(refused: Refusal) -> ExitCode {
     let code = refused.exit_code();
-    failure(&refused.message, &refused.hint);
+    let Refusal { message, hint, .. } = refused;
+    failure(&message, &hint);
     exit(code)
 }
 
