@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::quote::quoted;
 
 /// The absolute path of a path that was typed in a directory.
-pub fn absolute(directory: &PathBytes, path: &PathBytes) -> PathBuf {
+pub(crate) fn absolute(directory: &PathBytes, path: &PathBytes) -> PathBuf {
     // components() drops '.'.
     directory.to_path().join(path.to_path()).components().collect()
 }

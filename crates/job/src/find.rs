@@ -51,7 +51,7 @@ impl Filter {
 ///
 /// # Errors
 /// The state directory cannot be read.
-pub fn all(state: &StateDirectory) -> Result<Vec<JobFile>, Refusal> {
+pub(crate) fn all(state: &StateDirectory) -> Result<Vec<JobFile>, Refusal> {
     let jobs = state.jobs().map_err(|error| {
         let message = format!("cannot read '{}': {error}", state.path().display());
         let hint = "choose another --state-dir, or check permissions";

@@ -49,7 +49,7 @@ mod watch;
 
 pub use comparison::{Compared, compare, entries_changed};
 pub use digests::{Checked, ListedLines, checked, code_of_digests};
-pub use find::{Choice, Filter, all, choose, find, list};
+pub use find::{Choice, Filter, choose, find, list};
 pub use follow::{Followed, code_of_end};
 pub use known::{KnownJob, can_retry};
 pub use labels::take_label;

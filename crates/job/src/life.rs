@@ -36,6 +36,9 @@ pub trait Client {
     fn reads_back(&self, counters: &Arc<Counters>);
 
     /// The last step of a job, with its report and its exit code so far.
+    ///
+    /// # Errors
+    /// The step failed, and so has the job.
     fn publish(&self, report: &JobReport, code: Code) -> Result<Published, Fatal>;
 }
 
@@ -248,6 +251,9 @@ fn prove(
 
 impl Outcome {
     /// Records how the job ended, and releases its lock: the report and the exit code, or the failure.
+    ///
+    /// # Errors
+    /// The job could not start or continue.
     pub fn end(self) -> Result<(JobReport, Code), Failed> {
         let proven = self.checked.as_ref().map_or(Code::Done, |(code, _)| *code);
         match &self.result {

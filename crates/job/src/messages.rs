@@ -13,10 +13,7 @@ const STEP: u64 = 64 << 10;
 
 impl KnownJob {
     /// The file with the messages of the last run of the job.
-    ///
-    /// # Errors
-    /// They went to no file.
-    pub fn message_file(&self) -> Result<PathBuf, Refusal> {
+    fn message_file(&self) -> Result<PathBuf, Refusal> {
         let path = self.file.output.as_ref().map(dmover_model::PathBytes::to_path);
         path.ok_or_else(|| {
             let message = format!("the last run of job {} has no message file", self.id());

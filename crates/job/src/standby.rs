@@ -24,7 +24,7 @@ const SHORT_MAX: u32 = 20;
 /// Time between two runs.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// A job to stand by.
+/// A job to take over when its process is gone.
 #[derive(Debug, Clone)]
 pub struct Standby {
     /// The directory with its records.
@@ -64,7 +64,7 @@ pub enum Met<'a> {
     Ended(&'a str, u8),
 }
 
-/// The process that stands by.
+/// The process that waits.
 pub trait Host {
     /// The next signal that this process got, if there is one.
     fn signal(&mut self) -> Option<i32>;
@@ -79,7 +79,7 @@ pub trait Host {
     fn program(&mut self) -> Result<PathBuf, Refusal>;
 }
 
-/// Stands by until the job has ended, and returns its exit code.
+/// Waits until the job has ended, resumes it meanwhile, and returns its exit code.
 ///
 /// # Errors
 /// The job is unknown or cannot be resumed here, ends soon after each start, or a signal ends the wait.
