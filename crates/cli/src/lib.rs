@@ -18,7 +18,6 @@ mod state;
 mod sums;
 
 use clap::{CommandFactory, FromArgMatches};
-use dmover_journal::Ask;
 use std::process::ExitCode;
 
 pub use args::{Cli, Verb};
@@ -87,8 +86,8 @@ pub fn main() -> ExitCode {
         Verb::Logs(args) => cmd::jobs::logs::logs(&args),
         Verb::Errors(args) => cmd::jobs::errors::errors(&args),
         Verb::History(args) => cmd::jobs::history::history(&args),
-        Verb::Pause(args) => cmd::ask::ask(&args, Ask::Pause),
-        Verb::Cancel(args) => cmd::ask::ask(&args, Ask::Cancel),
+        Verb::Pause(args) => cmd::ask::pause(&args),
+        Verb::Cancel(args) => cmd::ask::cancel(&args),
         Verb::Resume(args) => cmd::ask::resume(&args),
         Verb::Standby(args) => cmd::standby::standby(&args),
         Verb::Retry(args) => cmd::ask::retry(&args),

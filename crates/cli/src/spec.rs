@@ -19,7 +19,7 @@ use crate::args::{
 mod braces;
 mod passes;
 mod rules;
-pub(crate) use passes::{removal_spec, snapshot_paths, snapshot_spec, sync_spec};
+pub(crate) use passes::{snapshot_paths, snapshot_spec, sync_spec};
 
 /// Arguments that are not a valid job.
 #[derive(Debug)]
@@ -611,7 +611,7 @@ fn check_range(spec: &JobSpec) -> Result<(), Unusable> {
     Ok(())
 }
 
-fn limits(args: &LimitArgs) -> Limits {
+pub(crate) fn limits(args: &LimitArgs) -> Limits {
     Limits {
         threads: args.threads.unwrap_or(0).into(),
         bytes_per_s: args.bwlimit,

@@ -49,3 +49,10 @@ pub fn terminate(pid: u32) {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
 }
+
+/// Ends a process at once (SIGKILL). One that is gone needs no end.
+pub fn kill(pid: u32) {
+    if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}

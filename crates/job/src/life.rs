@@ -3,9 +3,10 @@
 use dmover_engine::{Job, JobReport, JobState, Then, job_id, run_job};
 use dmover_journal::{JournalReader, StateDirectory};
 use dmover_model::{Confirmed, ExitCode as Code, Fatal, JobId, JobSpec, Verb};
-use dmover_observe::{Counter, Counters};
+use dmover_observe::Counters;
 use std::sync::Arc;
 
+use crate::comparison::code_of_comparison;
 use crate::manifest::ManifestFile;
 use crate::read_back;
 
@@ -35,6 +36,9 @@ pub trait Client {
     fn reads_back(&self, counters: &Arc<Counters>);
 
     /// The last step of a job, with its report and its exit code so far.
+    ///
+    /// # Errors
+    /// The step failed, and so has the job.
     fn publish(&self, report: &JobReport, code: Code) -> Result<Published, Fatal>;
 }
 
@@ -78,21 +82,6 @@ pub struct Failed {
     pub code: Code,
     /// The job, if whoever waits for it is to be notified.
     pub notifies: Option<JobId>,
-}
-
-/// The exit code of a comparison. Only a manifest says which content is right, so only then a difference is corruption.
-pub fn code_of_comparison(report: &JobReport, by_manifest: bool) -> Code {
-    let get = |counter| report.counters.get(counter);
-    let left = get(Counter::EntriesDiffering) - get(Counter::EntriesRepaired);
-    let found = match (left, get(Counter::EntriesCorrupt), by_manifest) {
-        (0, ..) => Code::Done,
-        (_, 1.., true) => Code::Integrity,
-        _ => Code::Different,
-    };
-    // Files without a digest in the manifest are not proven.
-    let unproven = get(Counter::FilesWithoutDigest) > 0;
-    let unproven = if unproven { Code::Partial } else { Code::Done };
-    report.exit_code().merge(found).merge(unproven)
 }
 
 /// A relative time such as "newer than seven days" moves with every run. An interrupted pass therefore resumes with the
@@ -262,6 +251,9 @@ fn prove(
 
 impl Outcome {
     /// Records how the job ended, and releases its lock: the report and the exit code, or the failure.
+    ///
+    /// # Errors
+    /// The job could not start or continue.
     pub fn end(self) -> Result<(JobReport, Code), Failed> {
         let proven = self.checked.as_ref().map_or(Code::Done, |(code, _)| *code);
         match &self.result {

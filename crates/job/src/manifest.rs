@@ -22,7 +22,10 @@ pub struct ManifestFile {
 }
 
 impl ManifestFile {
-    /// Creates the file.
+    /// Creates the file. `umask`: the one that its rights get.
+    ///
+    /// # Errors
+    /// A message: it cannot be written, or is there and is not a manifest.
     pub fn create(path: &OsStr, umask: u32) -> Result<Self, String> {
         let fail = |error: std::io::Error| {
             format!("cannot write the manifest {}: {error}", quoted(path.as_bytes()))
@@ -41,6 +44,9 @@ impl ManifestFile {
     }
 
     /// Creates an unnamed manifest of the entries that the job writes, for the read-back.
+    ///
+    /// # Errors
+    /// A message: the directory cannot be written.
     pub fn scratch(directory: &Path) -> Result<Self, String> {
         let fail = |error: std::io::Error| {
             let shown = quoted(directory.as_os_str().as_bytes());
@@ -60,6 +66,9 @@ impl ManifestFile {
     }
 
     /// Opens the written manifest at its start, after it has ended.
+    ///
+    /// # Errors
+    /// A message: it cannot be read.
     pub fn read_again(&self) -> Result<Recorded, String> {
         let fail = |error: std::io::Error| format!("cannot read the manifest of this job: {error}");
         let mut file = self.file.try_clone().map_err(fail)?;
@@ -74,6 +83,9 @@ impl ManifestFile {
 
     /// Ends the manifest and renames it to its final name. A refused job leaves no manifest. A job that was stopped, or in which
     /// entries failed, leaves a manifest that is marked as incomplete.
+    ///
+    /// # Errors
+    /// A message: it cannot be written.
     pub fn end(&self, result: &Result<JobReport, Fatal>) -> Result<(), String> {
         let Ok(report) = result else {
             // A refused job has changed nothing: remove the file. After any other failure, keep the partial manifest.
@@ -136,6 +148,9 @@ impl std::fmt::Debug for Recorded {
 
 impl Recorded {
     /// Opens the file and reads its header.
+    ///
+    /// # Errors
+    /// A message: it cannot be read, or is not a manifest.
     pub fn open(path: &OsStr) -> Result<Self, String> {
         let name = quoted(path.as_bytes());
         let file = File::open(path).map_err(|e| format!("cannot read the manifest {name}: {e}"))?;
@@ -143,6 +158,9 @@ impl Recorded {
     }
 
     /// The same for an open file at its start.
+    ///
+    /// # Errors
+    /// A message: it cannot be read, or is not a manifest.
     pub fn of_file(file: File, name: String) -> Result<Self, String> {
         let (reader, header) = Reader::new(BufReader::with_capacity(256 << 10, file))
             .map_err(|error| format!("cannot use the manifest {name}: {error}"))?;

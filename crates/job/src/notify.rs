@@ -13,12 +13,18 @@ pub struct Notification<'a> {
 }
 
 impl Notification<'_> {
-    /// Runs the command for a job that failed. `Err`: why it did not run or failed.
+    /// Runs the command for a job that failed.
+    ///
+    /// # Errors
+    /// A message: the command did not run, or failed.
     pub fn of_failure(self, job: &JobId, code: ExitCode) -> Result<(), String> {
         self.run(&job.0, "failed", code.code())
     }
 
-    /// Runs the command for a job that has ended. `Err`: why it did not run or failed.
+    /// Runs the command for a job that has ended.
+    ///
+    /// # Errors
+    /// A message: the command did not run, or failed.
     pub fn of_end(self, report: &JobReport, code: ExitCode) -> Result<(), String> {
         let state = match report.state {
             JobState::Finished => "finished",

@@ -32,5 +32,5 @@ pub use snapshot_record::{
 };
 pub use state::{
     Ask, ErrorList, Failures, JobFile, JobLock, JobPhase, JobStatus, LabelHeld, LabelTurn, Listed,
-    StateDirectory, Unlisted, Volume, source_identity,
+    StandbyTurn, StateDirectory, Unlisted, Volume, source_identity,
 };

@@ -81,6 +81,10 @@ pub struct JobLock {
     path: PathBuf,
 }
 
+/// The role of the process that waits to take over a job, held until this is dropped.
+#[derive(Debug)]
+pub struct StandbyTurn(#[allow(dead_code, reason = "it holds the lock")] File);
+
 impl StateDirectory {
     /// The canonical path. `None`: it does not exist.
     pub fn real_path(&self) -> Option<PathBuf> {
@@ -186,11 +190,11 @@ impl StateDirectory {
     ///
     /// # Errors
     /// The job's directory cannot be written to.
-    pub fn stand_by(&self, job: &str) -> std::io::Result<Option<File>> {
+    pub fn stand_by(&self, job: &str) -> std::io::Result<Option<StandbyTurn>> {
         let mut options = std::fs::OpenOptions::new();
         let path = self.directory(job).join(files::STANDBY);
         let turn = options.create(true).append(true).mode(0o600).open(path)?;
-        Ok(lock::try_lock(&turn)?.then_some(turn))
+        Ok(lock::try_lock(&turn)?.then_some(StandbyTurn(turn)))
     }
 
     /// Records the destination of a job, unless a running job makes the same tree, or one inside or above it, match

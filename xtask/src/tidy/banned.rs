@@ -60,7 +60,10 @@ const BANS: &[Ban] = &[
         owners: &[
             "crates/sys/src/",
             "crates/host/src/",
+            "crates/job/src/background.rs",
             "crates/job/src/manifest.rs",
+            "crates/job/src/messages.rs",
+            "crates/job/src/retry.rs",
             "crates/journal/src/",
             "crates/queue/src/address.rs",
             "crates/queue/src/broker.rs",

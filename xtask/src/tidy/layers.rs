@@ -66,6 +66,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-engine",
             "dmover-local",
             "dmover-journal",
+            "dmover-plan",
             "dmover-digest",
             "dmover-host",
             "dmover-sys",

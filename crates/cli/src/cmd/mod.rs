@@ -1,7 +1,6 @@
 //! The verbs, one file each.
 pub(crate) mod agent;
 pub(crate) mod ask;
-mod choose;
 pub(crate) mod config;
 pub(crate) mod copy;
 mod detach;

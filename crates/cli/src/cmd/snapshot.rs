@@ -1,13 +1,13 @@
 //! `dmover snapshot`.
 use clap::ArgMatches;
-use dmover_engine::{Control, Job, JobList, JobReport, JobState, StopReason, job_id, run_job};
+use dmover_engine::{Control, Job, JobReport, StopReason};
 use dmover_job::{
-    FoundCounts, Published, Snapshot, SnapshotCounts, SnapshotDirectory, check_snapshot_paths,
+    Concluded, FoundCounts, Naming, NotNamed, Published, Snapshot, SnapshotDirectory,
+    SnapshotInProgress, SnapshotPlan, SnapshotStart, kept,
 };
-use dmover_journal::OWN_SNAPSHOTS as OWN;
 use dmover_model::{ExitCode as Code, Fatal, PathBytes, Share, SnapshotPolicy, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
-use dmover_plan::retention::{Dated, Retention};
+use dmover_plan::retention::Retention;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
@@ -56,36 +56,29 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
         Err(unusable) => return refuse(&unusable),
     };
     let at = directory.to_path();
+    let plan = SnapshotPlan {
+        source,
+        directory,
+        share: match args.how.share {
+            ShareArg::Link => Share::Link,
+            ShareArg::Reflink => Share::Reflink,
+        },
+        other_source: args.how.other_source,
+    };
     // A dry run and --print-job create nothing.
     let only_told = args.writing.dry_run || args.output.print_job;
-    if let Err(error) = check_snapshot_paths(&source.to_path(), &at) {
-        return told(&error, args.output.json);
-    }
-    let known = SnapshotDirectory::open(&at);
-    let fresh = matches!(known, Ok(None));
-    let opened = if only_told || !fresh { known } else { SnapshotDirectory::make(&at).map(Some) };
-    let snapshots = match opened {
-        Ok(snapshots) => snapshots,
+    let opened = SnapshotStart::open(plan, only_told);
+    let opened = opened.and_then(|start| Ok((start.unreadable()?, start)));
+    let (unreadable, start) = match opened {
+        Ok(opened) => opened,
         Err(error) => return told(&error, args.output.json),
     };
-    let job = |snapshots: Option<&SnapshotDirectory>| {
-        let base = snapshots.map(SnapshotDirectory::newest).transpose().map_err(Trouble::Fatal)?;
-        let unfinished = snapshots.map_or_else(|| at.join(OWN), SnapshotDirectory::unfinished);
-        let policy = SnapshotPolicy {
-            directory: directory.clone(),
-            base: base.flatten().map(|base| base.name),
-            share: match args.how.share {
-                ShareArg::Link => Share::Link,
-                ShareArg::Reflink => Share::Reflink,
-            },
-        };
-        let paths = (source.clone(), PathBytes::from(unfinished.as_os_str()));
+    all_failures(&unreadable);
+    let spec_of = |policy: Result<((PathBytes, PathBytes), SnapshotPolicy), Fatal>| {
+        let (paths, policy) = policy.map_err(Trouble::Fatal)?;
         spec::snapshot_spec(args, paths, policy, matches).map_err(Trouble::Unusable)
     };
-    if let Err(error) = snapshots.as_ref().map_or(Ok((Vec::new(), Code::Done)), snapshots_in) {
-        return told(&error, args.output.json);
-    }
-    let spec = match job(snapshots.as_ref()) {
+    let spec = match spec_of(start.policy()) {
         Ok(spec) => spec,
         Err(trouble) => return trouble.tell(args.output.json),
     };
@@ -93,29 +86,23 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
         return code;
     }
     // The foreground process of --detach must not hold the lock. The newest snapshot is read again under the lock.
-    let begun = snapshots.filter(|_| !only_told).map(|snapshots| {
-        let snapshots = snapshots.lock()?;
-        let state = usable_state(&args.state, false).ok().flatten();
-        let id = job_id(&spec, &JobList::None, state.as_ref())?;
-        let of = (source.to_path(), args.how.other_source);
-        let begun = snapshots.begin(&of.0, (&id, &spec), of.1, now_ms())?;
-        if begun.set_aside {
-            say("dmover: note: the unfinished snapshot of another job, or of this job with other \
-                 rules, is not resumed; 'dmover snapshot prune' removes it");
-        }
-        Ok((snapshots, begun.at_ms))
-    });
-    let begun = match begun.transpose() {
+    let state = || usable_state(&args.state, false).ok().flatten();
+    let begun = if only_told { Ok(None) } else { start.begin(&spec, state) };
+    let begun = match begun {
         Ok(begun) => begun,
         Err(error) => return told(&error, args.output.json),
     };
-    let spec = match begun.as_ref().map_or(Ok(spec), |(snapshots, _)| job(Some(snapshots))) {
+    if begun.as_ref().is_some_and(SnapshotInProgress::has_set_aside) {
+        say("dmover: note: the unfinished snapshot of another job, or of this job with other \
+             rules, is not resumed; 'dmover snapshot prune' removes it");
+    }
+    let spec = match begun.as_ref().map_or(Ok(spec), |begun| spec_of(begun.policy())) {
         Ok(spec) => spec,
         Err(trouble) => return trouble.tell(args.output.json),
     };
     let begun = RefCell::new(begun);
     let publish = |report: &JobReport, code: Code| match &*begun.borrow() {
-        Some((snapshots, begun_ms)) => publish(args, (snapshots, *begun_ms, &at), report, code),
+        Some(begun) => publish(args, (begun, &at), report, code),
         None => Ok(Step::Other(Published::Done)),
     };
     let CreateArgs { proof, items, output, job, state, .. } = args;
@@ -124,8 +111,8 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
         Transfer { spec, publish, failed: None, proof, items, output, job, state, fleet: None };
     // The command of --notify may make the next snapshot: its lock is released first.
     transfer::run(&transfer, |failed| {
-        if let (Some((snapshots, _)), true, true) = (begun.borrow_mut().take(), fresh, failed) {
-            snapshots.leave();
+        if let Some(begun) = begun.borrow_mut().take() {
+            begun.end(failed);
         }
     })
 }
@@ -148,61 +135,41 @@ impl Trouble {
 /// Names the tree as a snapshot, unless entries are missing.
 fn publish(
     args: &CreateArgs,
-    (snapshots, begun_ms, at): (&SnapshotDirectory, i64, &Path),
+    (begun, at): (&SnapshotInProgress, &Path),
     report: &JobReport,
     code: Code,
 ) -> Result<Step, Fatal> {
-    if report.state != JobState::Finished {
-        return Ok(Step::Other(Published::Done));
-    }
-    if report.resumed && (args.proof.manifest.is_some() || args.proof.verify != ReadBackArg::None) {
-        // Only a full pass finds what failed in the interrupted run.
-        say("dmover: the interrupted run is complete; run the same command again to check all \
-             entries and to name the snapshot");
-        snapshots.refuse()?;
-        return Ok(Step::Other(Published::Refused));
-    }
-    let get = |counter| report.counters.get(counter);
-    let earlier = report.earlier_failures;
-    let changed = get(Counter::SourceErrors) + earlier.moved_on;
-    let errors = get(Counter::Errors).saturating_sub(get(Counter::SourceErrors))
-        + get(Counter::NotAttempted)
-        + earlier.unseen
-        + earlier.there;
-    let integrity = code == Code::Integrity;
-    let accepted = args.how.accept_errors && !integrity;
-    if (errors > 0 || integrity || report.withheld.is_some()) && !accepted {
-        let why = if integrity {
-            "content on storage differs from what was written".to_owned()
-        } else if let (0, Some(withheld)) = (errors, &report.withheld) {
-            format!("deletes were withheld: {}", withheld.reason.words())
-        } else {
-            format!("{} failed", counted(errors, "entry", "entries"))
-        };
-        say(&format!(
-            "dmover: {why}: the snapshot is not complete; run the same command again{}",
-            if integrity { "" } else { ", or add --accept-errors to name the snapshot as it is" }
-        ));
-        snapshots.refuse()?;
-        return Ok(Step::Other(Published::Refused));
-    }
-    // Files shared with the previous snapshot lack the attributes that it lacks.
-    let base = snapshots.newest()?.filter(|_| get(Counter::FilesUnchanged) > 0);
-    let losses = report.losses.values().sum::<u64>() + base.map_or(0, |base| base.counts.losses);
-    let found = (!report.resumed).then(|| FoundCounts {
-        entries: get(Counter::EntriesFound),
-        bytes: get(Counter::BytesFound),
-        new_bytes: get(Counter::BytesCopied) + get(Counter::BytesShared),
-    });
-    let counts = SnapshotCounts { errors, changed, losses, found };
-    let name = name_of(begun_ms);
-    snapshots.publish(&name, &report.job, counts, now_ms())?;
-    Ok(Step::Named(at.join(name)))
+    let naming = Naming {
+        needs_one_run: args.proof.manifest.is_some() || args.proof.verify != ReadBackArg::None,
+        accepts_errors: args.how.accept_errors,
+    };
+    let mut tell = |why: &NotNamed<'_>| say(&why_not_named(why));
+    Ok(match begun.conclude(report, code, naming, &mut tell)? {
+        Concluded::Named(name) => Step::Named(at.join(name)),
+        Concluded::Refused => Step::Other(Published::Refused),
+        Concluded::Unfinished => Step::Other(Published::Done),
+    })
 }
 
-/// The name of a snapshot: a time with milliseconds, so that names sort by time.
-fn name_of(begun_ms: i64) -> String {
-    time(begun_ms).strftime("%Y-%m-%dT%H-%M-%S.%3fZ").to_string()
+fn why_not_named(why: &NotNamed<'_>) -> String {
+    let why_text = match why {
+        NotNamed::Resumed => {
+            return "dmover: the interrupted run is complete; run the same command again to check all \
+             entries and to name the snapshot"
+                .into();
+        }
+        NotNamed::Corrupt => "content on storage differs from what was written".to_owned(),
+        NotNamed::Withheld(reason) => format!("deletes were withheld: {}", reason.words()),
+        NotNamed::Failed(errors) => format!("{} failed", counted(*errors, "entry", "entries")),
+    };
+    format!(
+        "dmover: {why_text}: the snapshot is not complete; run the same command again{}",
+        if *why == NotNamed::Corrupt {
+            ""
+        } else {
+            ", or add --accept-errors to name the snapshot as it is"
+        }
+    )
 }
 
 fn time(ms: i64) -> Timestamp {
@@ -226,10 +193,14 @@ fn existing(directory: &OsStr) -> Result<SnapshotDirectory, Fatal> {
 fn snapshots_in(directory: &SnapshotDirectory) -> Result<(Vec<Snapshot>, Code), Fatal> {
     let (all, unreadable) = directory.list()?;
     let code = if unreadable.is_empty() { Code::Done } else { Code::Partial };
-    for error in unreadable {
+    all_failures(&unreadable);
+    Ok((all, code))
+}
+
+fn all_failures(errors: &[Fatal]) {
+    for error in errors {
         failure(&error.to_string(), &error.hint());
     }
-    Ok((all, code))
 }
 
 fn as_json(snapshot: &Snapshot, action: &str) -> String {
@@ -282,21 +253,6 @@ fn retention(kept: &KeptArgs) -> Retention {
     }
 }
 
-/// The start of a snapshot, in the local time zone.
-fn dated(snapshot: &Snapshot) -> Dated {
-    let begun = time(snapshot.begun_ms).to_zoned(TimeZone::system());
-    let (date, week) = (begun.date(), begun.date().iso_week_date());
-    let number = |parts: [i64; 4]| parts.iter().fold(0, |all, part| all * 400 + part);
-    let (year, month, day) = (date.year().into(), date.month().into(), date.day().into());
-    // Local hours: an offset from UTC may have minutes, and the hour that repeats at the end of summer time counts as two.
-    let offset = i64::from(begun.offset().seconds());
-    let hour = (snapshot.begun_ms + offset * 1000).div_euclid(3_600_000) * 200_000 + offset;
-    let day = number([year, month, day, 0]);
-    let week = number([week.year().into(), week.week().into(), 0, 0]);
-    let period = [hour, day, week, number([year, month, 0, 0]), year];
-    Dated { begun_ms: snapshot.begun_ms, period, whole: snapshot.is_whole() }
-}
-
 fn prune(args: &PruneArgs) -> Result<ExitCode, Fatal> {
     let retention = retention(&args.keep);
     if retention.is_empty() {
@@ -306,8 +262,7 @@ fn prune(args: &PruneArgs) -> Result<ExitCode, Fatal> {
     let snapshots = existing(&args.directory)?;
     let snapshots = if args.dry_run { snapshots } else { snapshots.lock()? };
     let (all, mut code) = snapshots_in(&snapshots)?;
-    let dates: Vec<Dated> = all.iter().map(dated).collect();
-    let keeps = retention.keeps(&dates, now_ms());
+    let keeps = kept(&all, &retention, &TimeZone::system(), now_ms());
     for (snapshot, keeps) in all.iter().zip(&keeps) {
         let action = if *keeps { "keep" } else { "remove" };
         if args.output.json {
@@ -365,24 +320,19 @@ impl<'a> Remover<'a> {
     }
 
     fn remove(&self, at: &SnapshotDirectory, tree: &Path, empty: &Path) -> Result<Code, Fatal> {
-        let bytes = |path: &Path| PathBytes::from(path.as_os_str());
-        let spec = spec::removal_spec(&bytes(empty), &bytes(tree), &self.args.limits);
-        let job = Job {
+        let job = |spec| Job {
             monitor: Arc::clone(&self.monitor),
             counters: Arc::clone(&self.counters),
             control: Arc::clone(&self.control),
             description: describe(None, None),
             ..Job::new(spec, self.umask, self.open_files_max)
         };
-        let report = run_job(&job)?;
-        if report.state == JobState::Finished
-            && report.exit_code() == Code::Done
-            && let Err(error) = at.forget(tree)
-        {
+        let limits = spec::limits(&self.args.limits);
+        let (code, stays) = at.remove((tree, empty), limits, &job)?;
+        if let Some(error) = stays {
             failure(&error.to_string(), &error.hint());
-            return Ok(Code::Partial);
         }
-        Ok(report.exit_code())
+        Ok(code)
     }
 
     fn end(&self, code: Code) -> ExitCode {

@@ -2,14 +2,16 @@
 use clap::ArgMatches;
 use dmover_digest::lines::Style;
 use dmover_engine::{Control, Job, JobList, JobReport, JobState, StopReason, run_job};
+use dmover_job::quote::quoted;
+use dmover_job::{Checked, ListedLines, checked, code_of_digests};
 use dmover_journal::StateDirectory;
 use dmover_model::{ByteRange, ExitCode as Code, JobSpec, PathBytes, Verb};
-use dmover_observe::{Counter, Counters, Monitor};
+use dmover_observe::{Counters, Monitor};
 use std::ffi::OsString;
 use std::fs::File;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::fleet::{self, Around};
@@ -25,7 +27,6 @@ use crate::signals;
 use crate::spec::{self, Unusable};
 use crate::state::state_directory;
 use crate::sums::{List, Supply, Tally};
-use dmover_job::quote::quoted;
 
 pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let Some(matches) = matches else { return exit(Code::Usage) };
@@ -88,7 +89,7 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
             let code = if args.check.check {
                 check_code(args, &report, &tally)
             } else {
-                made_code(&report, &tally)
+                code_of_digests(&report, lines(&tally))
             };
             printer.summary(args, &report, code, sizes);
             end(&report, code)
@@ -182,32 +183,23 @@ fn open_lists(paths: &[OsString]) -> Result<Vec<List>, Unusable> {
     paths.iter().map(open).collect()
 }
 
-/// The exit code of a job that made digests.
-fn made_code(report: &JobReport, tally: &Tally) -> Code {
-    let code = report.exit_code();
-    if tally.bad.load(Ordering::Relaxed) > 0 { code.merge(Code::Partial) } else { code }
+/// The lines that were read so far.
+fn lines(tally: &Tally) -> ListedLines {
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    ListedLines { good: load(&tally.good), bad: load(&tally.bad), empty: load(&tally.empty) }
 }
 
-/// The exit code of a check. A file that is not proven equal counts as a difference.
+/// The exit code of a check, whose result is printed.
 fn check_code(args: &SumArgs, report: &JobReport, tally: &Tally) -> Code {
-    if let JobState::Stopped(_) = report.state {
+    let lines = lines(tally);
+    let Some(Checked { code, equal, differ, failed }) = checked(report, lines) else {
         return report.exit_code();
-    }
-    let get = |counter| report.counters.get(counter);
-    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    let (equal, differ) = (get(Counter::DigestsEqual), get(Counter::DigestsDiffer));
-    let (good, bad) = (load(&tally.good), load(&tally.bad));
-    let failed = good.saturating_sub(equal + differ + get(Counter::FilesMissing));
+    };
     if !args.check.status {
-        check_words(args, [bad, failed, differ, equal], load(&tally.guessed));
+        let guessed = tally.guessed.load(Ordering::Relaxed);
+        check_words(args, [lines.bad, failed, differ, equal], guessed);
     }
-    let nothing = equal + differ == 0;
-    let told = get(Counter::Errors) + get(Counter::NotAttempted) + load(&tally.empty);
-    if bad > 0 || failed > 0 || differ > 0 || told > 0 || nothing {
-        Code::Different
-    } else {
-        Code::Done
-    }
+    code
 }
 
 fn check_words(args: &SumArgs, [bad, failed, differ, equal]: [u64; 4], guessed: u64) {

@@ -1,9 +1,9 @@
 //! Runs a job of `copy`, `sync` or `snapshot create`, and prints its result.
 use dmover_digest::lines::Style;
 use dmover_engine::{Control, Job, JobList, JobReport, StopReason, Withheld, WithheldReason};
-use dmover_job::{Client, ManifestFile, Published, ReadBack, Request};
+use dmover_job::{Client, ManifestFile, Published, ReadBack, Request, take_label};
 use dmover_journal::FailedList;
-use dmover_model::{ExitCode as Code, Fatal, JobSpec};
+use dmover_model::{ExitCode as Code, Fatal, JobSpec, PathBytes};
 use dmover_observe::{Counter, Counters, Monitor};
 use std::cell::Cell;
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::fleet;
 use super::fleet::Around;
-use super::jobs::take_label;
+use super::jobs::refuse_label;
 use super::notify::{notify, notify_of_failure};
 use super::run::{
     before_the_job, describe, end, errors_to, exit, listen, log_end, spill_directory, state_of_job,
@@ -78,7 +78,10 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     };
     let state = state_of_job(args.state, args.job.label.as_deref(), spec.policy.dry_run);
     if let (Some(state), Some(label)) = (&state, &args.job.label) {
-        take_label(state, label, (&spec, &list), spec.policy.dry_run)?;
+        let here = PathBytes::from(std::env::current_dir().unwrap_or_default().as_os_str());
+        let taken = take_label(state, label, (&spec, &list), &here, spec.policy.dry_run);
+        // The label is held until this process ends: its job may fail before it has a description.
+        std::mem::forget(taken.map_err(|refused| refuse_label(state, refused))?);
     }
     let errors = errors_to(args.output)?;
     // Umask and limits are of the whole process: set them once, before the first thread starts.

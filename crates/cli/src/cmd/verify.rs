@@ -1,7 +1,7 @@
 //! `dmover verify`.
 use clap::ArgMatches;
-use dmover_engine::{Control, Job, JobList, JobReport, JobState, StopReason, run_job};
-use dmover_job::{Recorded, code_of_comparison};
+use dmover_engine::{Control, Job, JobList, JobReport, JobState, StopReason};
+use dmover_job::{Compared, Recorded, compare};
 use dmover_model::{ExitCode as Code, Fatal, JobSpec, Verb};
 use dmover_observe::{Counters, Monitor};
 use std::process::ExitCode;
@@ -57,19 +57,17 @@ pub(crate) fn run(args: &VerifyArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let job = job(args, spec, recorded.as_ref(), (&printer, counters, control));
     let monitor = errors.monitor(printer.monitor());
     let job = Job { fleets, board, monitor, ..job };
-    let result = run_job(&job);
+    let result = compare(&job, recorded.as_deref());
     printer.progress.end();
-    let report = match result {
-        Ok(report) => report,
+    let Compared { report, code, trouble, is_covered } = match result {
+        Ok(compared) => compared,
         Err(error) => {
             printer.fatal(&error);
             return exit(error.exit_code());
         }
     };
-    let mut code = code_of_comparison(&report, recorded.is_some());
-    if let Some(trouble) = recorded.as_ref().and_then(|recorded| recorded.trouble()) {
+    if let Some(trouble) = trouble {
         failure(&trouble, "later entries were not compared; use an undamaged copy of the manifest");
-        code = code.merge(Code::Integrity);
     }
     printer.summary(&report, code, args);
     match report.state {
@@ -80,7 +78,7 @@ pub(crate) fn run(args: &VerifyArgs, matches: Option<&ArgMatches>) -> ExitCode {
             exit(Code::Fatal)
         }
         _ => {
-            if !recorded.is_some_and(|recorded| recorded.is_complete())
+            if !is_covered
                 && args.manifest.is_some()
                 && !args.ignore_extra
                 && args.output.quiet == 0

@@ -1,8 +1,7 @@
 //! `dmover sync --watch`.
-use dmover_engine::{
-    JobList, JobReport, JobState, StopReason, WatchOptions, Watched, job_id, watch,
-};
-use dmover_model::{DeleteLimit, ExitCode as Code, Fatal, JobSpec};
+use dmover_engine::{JobState, StopReason, WatchOptions, Watched};
+use dmover_job::{WatchEnd, check_watch_limit, open_feed, watch};
+use dmover_model::{ExitCode as Code, Fatal, JobSpec};
 use std::process::ExitCode;
 
 use super::notify::{notify, notify_of_failure};
@@ -12,16 +11,10 @@ use crate::args::SyncArgs;
 use crate::print::failure;
 
 pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
-    if matches!(args.delete.max_delete, Some(DeleteLimit::Millionths(_))) {
-        let hint = "give a number of entries; it limits each pass over the changes";
-        let message = "--max-delete=P% cannot be used with --watch, which does not scan the whole \
-                       tree in each pass";
-        let refused = Fatal::refused(message, hint);
+    if let Err(refused) = check_watch_limit(args.delete.max_delete) {
         return told(&refused);
     }
     let SyncArgs { proof, items, output, job: named, state, .. } = args;
-    let source = spec.sources[0].to_path();
-    let one_file_system = spec.selection.one_file_system;
     let fleet = Some(&args.fleet);
     let transfer = Transfer {
         spec,
@@ -38,18 +31,13 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
         Ok(prepared) => prepared,
         Err(code) => return code,
     };
-    // Open the feed before the first pass, so that no change during that pass is missed.
-    let mut feed = match dmover_engine::FanotifyFeed::open(&source, one_file_system) {
+    let mut feed = match open_feed(&job.spec) {
         Ok(feed) => feed,
-        Err(error) => return told(&Fatal::refused(error.message, error.hint)),
+        Err(error) => return told(&error),
     };
-    let control = std::sync::Arc::clone(&job.control);
-    let id = job_id(&job.spec, &JobList::None, job.state.as_ref());
     let options =
         WatchOptions { rest_ms: args.watch.watch_delay, reconcile_ms: args.watch.reconcile };
-    let mut first = true;
-    let result = watch(job, &mut feed, options, &mut |what| match what {
-        Watched::Begins(_) if std::mem::take(&mut first) => {}
+    let ended = watch(job, &mut feed, options, &mut |what| match what {
         Watched::Begins(why) => printer.say(&format!("dmover: scanning the whole tree: {why}")),
         Watched::Everything(report) => {
             printer.end(output, &Ok(report.clone()), None, Code::Done);
@@ -59,34 +47,27 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
         }
         Watched::Changes { report, lag_ms, .. } => printer.changes(report, lag_ms),
     });
-    match result {
-        Ok(Some(report)) => ended(&report, named.notify.as_deref()),
-        Ok(None) => match control.reason() {
-            Some(StopReason::Signal(signal)) => crate::signals::raise_again(signal),
-            _ => exit(Code::Limit),
-        },
-        Err(error) => {
-            if let Some(StopReason::Signal(signal)) = control.reason() {
-                // The signal came while the job waited for a broker.
-                return crate::signals::raise_again(signal);
+    let command = named.notify.as_deref();
+    match ended {
+        WatchEnd::Ended(report) => {
+            if let Some(command) = command {
+                notify(command, &report, report.exit_code());
             }
+            end(&report, report.exit_code())
+        }
+        WatchEnd::NotBegun(Some(StopReason::Signal(signal))) => crate::signals::raise_again(signal),
+        WatchEnd::NotBegun(_) => exit(Code::Limit),
+        // The signal came while the job waited for a broker.
+        WatchEnd::Failed { signal: Some(signal), .. } => crate::signals::raise_again(signal),
+        WatchEnd::Failed { error, notifies, .. } => {
             let code = error.exit_code();
-            // A job that could not start sends no notification, unless the error is fatal.
-            let ended = code == Code::Fatal || !first;
-            if let (Some(command), true, Ok(id)) = (&named.notify, ended, &id) {
+            if let (Some(command), Some(id)) = (command, &notifies) {
                 notify_of_failure(command, id, code);
             }
             printer.end(output, &Err(error), None, Code::Done);
             exit(code)
         }
     }
-}
-
-fn ended(report: &JobReport, command: Option<&str>) -> ExitCode {
-    if let Some(command) = command {
-        notify(command, report, report.exit_code());
-    }
-    end(report, report.exit_code())
 }
 
 fn told(error: &Fatal) -> ExitCode {

@@ -9,7 +9,7 @@ use dmover_model::{
 use super::{
     Unusable, check_links, check_read_back, filter, limits, path_arguments, policy, unusable,
 };
-use crate::args::{CreateArgs, DeleteArg, LimitArgs, SyncArgs};
+use crate::args::{CreateArgs, DeleteArg, SyncArgs};
 
 /// The job of these arguments of `sync`.
 pub(crate) fn sync_spec(args: &SyncArgs, matches: &ArgMatches) -> Result<JobSpec, Unusable> {
@@ -106,20 +106,6 @@ pub(crate) fn snapshot_spec(
     check_links(&args.fidelity, &args.filter)?;
     check_read_back(&args.proof, &spec)?;
     Ok(spec)
-}
-
-/// The pass that deletes the content of a tree.
-pub(crate) fn removal_spec(empty: &PathBytes, tree: &PathBytes, args: &LimitArgs) -> JobSpec {
-    let delete = Some(DeletePolicy {
-        when: DeleteWhen::Delay,
-        limit: None,
-        trash: None,
-        confirmed: Confirmed::All,
-    });
-    let sync =
-        SyncPolicy { delete, allow_empty_source: true, clears_all: true, ..SyncPolicy::default() };
-    let policy = CopyPolicy { sync: Some(sync), ..CopyPolicy::default() };
-    pass((contents_of(empty), contents_of(tree)), Selection::default(), policy, limits(args))
 }
 
 /// A path with exactly one slash at its end, so that a link to a directory means the directory.

@@ -14,9 +14,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+mod conclude;
 mod paths;
+mod prune;
+mod start;
 
-pub use paths::check_snapshot_paths;
+pub use conclude::{Concluded, Naming, NotNamed};
+pub use prune::kept;
+pub use start::{SnapshotInProgress, SnapshotPlan, SnapshotStart};
 
 /// A link to the newest snapshot.
 const LATEST: &str = "latest";
@@ -77,11 +82,11 @@ pub struct SnapshotCounts {
 
 /// A snapshot in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Begun {
+struct Begun {
     /// Start time in milliseconds since 1970.
-    pub at_ms: i64,
+    at_ms: i64,
     /// An incomplete snapshot of another job, or with other rules, must be removed.
-    pub set_aside: bool,
+    set_aside: bool,
 }
 
 /// The content of a snapshot.
@@ -114,7 +119,7 @@ impl SnapshotDirectory {
     ///
     /// # Errors
     /// It does not exist, or cannot be written.
-    pub fn make(at: &Path) -> Result<Self, Fatal> {
+    fn make(at: &Path) -> Result<Self, Fatal> {
         let top = open_top(at)?;
         make(&top, OWN).map_err(|error| failed(at, "write to", error))?;
         let own =
@@ -182,7 +187,7 @@ impl SnapshotDirectory {
     }
 
     /// The tree in progress.
-    pub fn unfinished(&self) -> PathBuf {
+    fn unfinished(&self) -> PathBuf {
         self.own_path().join(UNFINISHED)
     }
 
@@ -255,7 +260,7 @@ impl SnapshotDirectory {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn newest(&self) -> Result<Option<Snapshot>, Fatal> {
+    fn newest(&self) -> Result<Option<Snapshot>, Fatal> {
         Ok(self.list()?.0.pop())
     }
 
@@ -263,7 +268,7 @@ impl SnapshotDirectory {
     ///
     /// # Errors
     /// The directory has snapshots of another source, or the clock was set back.
-    pub fn begin(
+    fn begin(
         &self,
         source: &Path,
         job: (&JobId, &JobSpec),
@@ -345,7 +350,7 @@ impl SnapshotDirectory {
     }
 
     /// Removes what was created here if no snapshot was begun.
-    pub fn leave(&self) {
+    fn leave(&self) {
         let is_used =
             is_there(&self.own, UNFINISHED) || !self.records().is_ok_and(|r| r.is_empty());
         if is_used || self.lock.is_none() {
@@ -365,7 +370,7 @@ impl SnapshotDirectory {
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn refuse(&self) -> Result<(), Fatal> {
+    fn refuse(&self) -> Result<(), Fatal> {
         SnapshotRecord::open(self.own_path().join(file_of(UNFINISHED)))?.set("looked", 1)
     }
 
@@ -432,7 +437,7 @@ impl SnapshotDirectory {
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn publish(
+    fn publish(
         &self,
         name: &str,
         job: &JobId,
@@ -539,7 +544,7 @@ impl SnapshotDirectory {
     ///
     /// # Errors
     /// The directory is not empty.
-    pub fn forget(&self, removed: &Path) -> Result<(), Fatal> {
+    fn forget(&self, removed: &Path) -> Result<(), Fatal> {
         let name = removed.file_name().unwrap_or_default().as_bytes();
         let parent = if removed.parent() == Some(&self.path) { &self.top } else { &self.own };
         directory::remove_directory(parent, name).map_err(|e| failed(removed, "remove", e))

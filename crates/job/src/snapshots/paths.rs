@@ -8,7 +8,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// The source does not exist, has snapshots itself, or contains the directory for its snapshots.
-pub fn check_snapshot_paths(source: &Path, directory: &Path) -> Result<(), Fatal> {
+pub(super) fn check_snapshot_paths(source: &Path, directory: &Path) -> Result<(), Fatal> {
     let refuse = |what: &str, hint: &str| {
         Err(Fatal::refused(format!("'{}' {what}", source.display()), hint))
     };

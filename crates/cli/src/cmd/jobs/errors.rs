@@ -1,19 +1,15 @@
 //! `dmover errors`.
-use dmover_journal::{Listed, RecordedError, Unlisted};
+use dmover_job::{Choice, Refusal};
+use dmover_journal::{Listed, RecordedError};
 use dmover_model::ExitCode as Code;
 use std::io::Write;
 use std::process::ExitCode;
 
-use super::{Refused, UNREADABLE, refuse};
+use super::{named_or_last, refuse};
 use crate::args::ErrorsArgs;
-use crate::cmd::choose::{Choice, named_or_last};
 use crate::cmd::run::exit;
 use crate::print::errors::{as_json, as_text};
 use crate::print::{counted, data, failure, grouped};
-
-/// The hint for a list of a job without a journal that cannot be read.
-const UNREADABLE_LIST: &str =
-    "check the storage of the state directory; the next run of the job starts a new list";
 
 /// The hint for a list that lacks errors.
 const INCOMPLETE: &str = "check for free space in the state directory, then run the command of the job \
@@ -23,27 +19,17 @@ pub(crate) fn errors(args: &ErrorsArgs) -> ExitCode {
     list(args).unwrap_or_else(refuse)
 }
 
-fn list(args: &ErrorsArgs) -> Result<ExitCode, Refused> {
+fn list(args: &ErrorsArgs) -> Result<ExitCode, Refusal> {
     let place = args.place.state_dir.as_ref();
     let known = named_or_last(args.job.as_deref(), place, Choice::Any)?;
-    let job = &known.file.job;
     let mut out = data();
     let mut written = Ok(());
     // There may be millions of errors: print each at once and keep none in memory.
-    let listed = known.state.errors(job, &mut |error| {
+    let listed = known.each_error(&mut |error| {
         if args.class.is_none_or(|class| class.word() == error.class) {
             written = put(&mut out, args, &error);
         }
         written.is_ok()
-    });
-    let listed = listed.map_err(|why| match why {
-        Unlisted::None => {
-            let message = format!("job {job} has no list of errors");
-            let hint = "see the messages of the job; --errors-to FILE records a list";
-            (message, hint, Code::Usage)
-        }
-        Unlisted::Journal(message) => (message, UNREADABLE, Code::Fatal),
-        Unlisted::File(message) => (message, UNREADABLE_LIST, Code::Fatal),
     })?;
     let written = written.and_then(|()| out.flush());
     if written.is_err() {

@@ -1,43 +1,25 @@
 //! `dmover history`.
-use dmover_journal::JournalReader;
+use dmover_job::Choice;
 use dmover_model::{ExitCode as Code, units};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use super::{Known, Refused, UNREADABLE, refuse};
+use super::{named_or_last, refuse};
 use crate::args::HistoryArgs;
-use crate::cmd::choose::{Choice, named_or_last};
 use crate::cmd::run::exit;
 use crate::print::time::{local as local_time, utc as rfc3339};
 use crate::print::{grouped, line};
 
-fn journal(known: &Known) -> Result<JournalReader, Refused> {
-    let opened = JournalReader::open(&known.state.directory(&known.file.job));
-    let hint = "if the job runs on another host, run this command there";
-    opened.map_err(|message| (message, hint, Code::Temporary))?.ok_or_else(|| {
-        let message = format!("job {} has no journal: only 'sync' keeps one", known.file.job);
-        (message, "see the messages of the job, or its --log-file", Code::Usage)
-    })
-}
-
 pub(crate) fn history(args: &HistoryArgs) -> ExitCode {
     let place = args.place.state_dir.as_ref();
     let known = named_or_last(args.job.as_deref(), place, Choice::Journal);
-    let listed = known.and_then(|known| {
-        let passes = journal(&known)?.passes();
-        let runs = known.state.is_running(&known.file.job);
-        passes.map(|passes| (passes, runs)).map_err(|message| (message, UNREADABLE, Code::Fatal))
-    });
-    let (passes, runs) = match listed {
-        Ok(listed) => listed,
+    let passes = match known.and_then(|known| known.passes()) {
+        Ok(passes) => passes,
         Err(refused) => return refuse(refused),
     };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    for mut pass in passes {
-        if pass.state == "running" && !runs {
-            pass.state = "died".into();
-        }
+    for pass in passes {
         let counters: Value = pass
             .counters
             .as_deref()

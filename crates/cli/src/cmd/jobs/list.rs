@@ -1,11 +1,13 @@
 //! `dmover jobs`.
+use dmover_job::description::{destination, sources, verb};
+use dmover_job::{Filter, Refusal};
 use dmover_journal::{JobFile, JobStatus};
 use dmover_model::ExitCode as Code;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use super::shown::{ago, as_json, destination, outcome, sources, verb};
-use super::{Refused, all, directory, refuse};
+use super::shown::{ago, as_json, outcome};
+use super::{directory, refuse};
 use crate::args::JobsArgs;
 use crate::cmd::run::exit;
 use crate::print::{columns, line, say, width};
@@ -19,16 +21,17 @@ pub(crate) fn jobs(args: &JobsArgs) -> ExitCode {
     list(args).map_or_else(refuse, |()| exit(Code::Done))
 }
 
-fn list(args: &JobsArgs) -> Result<(), Refused> {
+fn list(args: &JobsArgs) -> Result<(), Refusal> {
     let state = directory(args.place.state_dir.as_ref())?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let now_ms = now.as_millis() as i64;
-    let known = all(&state)?.into_iter().map(|file| {
-        let status = state.status(&file.job);
-        (file, status)
-    });
-    let wanted: Vec<_> =
-        known.filter(|(file, status)| is_wanted(args, file, status.as_ref(), now_ms)).collect();
+    let filter = Filter {
+        phases: args.states.clone(),
+        label: args.label.clone(),
+        verb: args.verb.clone(),
+        since_ms: args.since.map(|ms| now_ms - i64::try_from(ms).unwrap_or(i64::MAX)),
+    };
+    let wanted = dmover_job::list(&state, &filter)?;
     if args.json {
         for (file, status) in &wanted {
             line(&as_json(file, status.as_ref()).to_string());
@@ -44,17 +47,6 @@ fn list(args: &JobsArgs) -> Result<(), Refused> {
     let table = Table::new(&wanted, now_ms);
     table.lines(columns()).iter().for_each(|text| line(text));
     Ok(())
-}
-
-fn is_wanted(args: &JobsArgs, file: &JobFile, status: Option<&JobStatus>, now_ms: i64) -> bool {
-    let status = status.cloned().unwrap_or_default();
-    let since = args.since.map(|ms| now_ms - i64::try_from(ms).unwrap_or(i64::MAX));
-    let is_recent = |since| status.phase.has_process() || status.updated_ms >= since;
-    let is_verb = |name: &String| [verb(file), &file.verb].contains(&&name[..]);
-    (args.states.is_empty() || args.states.contains(&status.phase))
-        && args.label.as_ref().is_none_or(|label| file.label.as_ref() == Some(label))
-        && args.verb.as_ref().is_none_or(is_verb)
-        && since.is_none_or(is_recent)
 }
 
 /// A line for each job, in columns.

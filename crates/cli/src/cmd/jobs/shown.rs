@@ -5,52 +5,11 @@ use dmover_model::{PathBytes, Verb};
 use dmover_observe::{Counter, Stage};
 use dmover_plan::eta::{Done, Estimator};
 use serde_json::{Value, json};
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 
 use crate::print::json::path_fields;
 use crate::print::progress::{Part, done};
 use crate::print::time::utc as rfc3339;
 use crate::print::{counted, grouped};
-use dmover_job::quote::quoted;
-
-/// The absolute path of a path that was typed in a directory.
-pub(super) fn absolute(directory: &PathBytes, path: &PathBytes) -> PathBuf {
-    // components() drops '.'.
-    directory.to_path().join(path.to_path()).components().collect()
-}
-
-/// The verb that the user typed: a snapshot is recorded as a 'sync' job.
-pub(super) fn verb(file: &JobFile) -> &str {
-    let typed = file.command.get(1).map(|word| &word.0[..]);
-    if typed == Some(b"snapshot") { "snapshot" } else { &file.verb }
-}
-
-fn at(file: &JobFile, path: &PathBytes) -> String {
-    quoted(absolute(&file.directory, path).as_os_str().as_bytes())
-}
-
-/// The sources of a job.
-pub(super) fn sources(file: &JobFile) -> String {
-    match &file.sources[..] {
-        [] => "a list".into(),
-        [one] => at(file, one),
-        [first, rest @ ..] => format!("{} and {} more", at(file, first), rest.len()),
-    }
-}
-
-/// The destination of a job, if it has one.
-pub(super) fn destination(file: &JobFile) -> Option<String> {
-    Some(&file.destination).filter(|path| !path.0.is_empty()).map(|path| at(file, path))
-}
-
-/// The sources and the destination of a job.
-pub(in crate::cmd) fn places(file: &JobFile) -> String {
-    match destination(file) {
-        None => sources(file),
-        Some(destination) => format!("{} -> {destination}", sources(file)),
-    }
-}
 
 /// A time span as `5 min ago`.
 pub(super) fn ago(ms: i64) -> String {

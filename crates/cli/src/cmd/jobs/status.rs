@@ -1,14 +1,14 @@
 //! `dmover status`.
+use dmover_job::description::places;
+use dmover_job::{Choice, KnownJob, can_retry};
 use dmover_journal::{JobFile, JobPhase, JobStatus};
 use dmover_model::{ErrorClass, ExitCode as Code, Verb, units};
 use dmover_observe::MoverView;
 use std::process::ExitCode;
 
-use super::shown::{as_json, places};
-use super::{Known, refuse};
+use super::shown::as_json;
+use super::{named_or_last, refuse};
 use crate::args::StatusArgs;
-use crate::cmd::ask::can_retry;
-use crate::cmd::choose::{Choice, named_or_last};
 use crate::cmd::run::exit;
 use crate::print::time::local as local_time;
 use crate::print::{counted, counted_all, grouped, line, of_found};
@@ -16,7 +16,7 @@ use crate::print::{counted, counted_all, grouped, line, of_found};
 pub(crate) fn status(args: &StatusArgs) -> ExitCode {
     let place = args.place.state_dir.as_ref();
     let known = named_or_last(args.job.as_deref(), place, Choice::Any);
-    let Known { state, file } = match known {
+    let KnownJob { state, file } = match known {
         Ok(known) => known,
         Err(refused) => return refuse(refused),
     };

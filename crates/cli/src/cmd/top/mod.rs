@@ -1,5 +1,7 @@
 //! `dmover top`: shows the jobs of a state directory and their movers on a terminal.
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use dmover_job::Refusal;
+use dmover_job::description::described;
 use dmover_journal::{Ask, JobPhase, StateDirectory};
 use dmover_model::ExitCode as Code;
 use ratatui::crossterm;
@@ -7,7 +9,6 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::args::TopArgs;
-use crate::cmd::choose::described;
 use crate::cmd::{jobs, run};
 use crate::print::{failure, say};
 
@@ -17,13 +18,9 @@ mod model;
 use model::{Model, Snapshot};
 
 /// Reads the status of all jobs of a state directory.
-fn look(state: &StateDirectory) -> Result<Snapshot, jobs::Refused> {
-    let all = jobs::all(state)?;
-    let of = |file: dmover_journal::JobFile| {
-        let status = state.status(&file.job).unwrap_or_default();
-        (file, status)
-    };
-    Ok(all.into_iter().map(of).collect())
+fn look(state: &StateDirectory) -> Result<Snapshot, Refusal> {
+    let all = dmover_job::list(state, &dmover_job::Filter::default())?;
+    Ok(all.into_iter().map(|(file, status)| (file, status.unwrap_or_default())).collect())
 }
 
 /// `dmover top`.
@@ -91,7 +88,7 @@ fn watch(
         looked = Instant::now();
         match look(state) {
             Ok(snapshot) => model.see(snapshot, looked),
-            Err((why, ..)) => model.note = Some(why),
+            Err(refused) => model.note = Some(refused.message),
         }
     }
 }
