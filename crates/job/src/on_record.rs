@@ -13,7 +13,7 @@ pub(crate) struct OnRecord {
 
 impl OnRecord {
     pub fn new() -> Self {
-        let place = tempfile::tempdir().unwrap();
+        let place = tempfile::tempdir().expect("a temporary directory");
         Self { state: StateDirectory::new(place.path().join("state")), _place: place }
     }
 
@@ -35,18 +35,18 @@ impl OnRecord {
         };
         change(&mut file);
         drop(self.runs(job));
-        self.state.describe(&JobId(job.into()), &file).unwrap();
+        self.state.describe(&JobId(job.into()), &file).expect("the state is writable");
         KnownJob { state: self.state.clone(), file }
     }
 
     /// Records a phase. The time stands for the start and for the last update.
     pub fn status(&self, job: &str, phase: JobPhase, ms: i64) {
         let status = JobStatus { phase, begun_ms: ms, updated_ms: ms, ..JobStatus::default() };
-        self.state.put_status(&JobId(job.into()), &status).unwrap();
+        self.state.put_status(&JobId(job.into()), &status).expect("the state is writable");
     }
 
     /// Makes a job run until the lock is dropped.
     pub fn runs(&self, job: &str) -> JobLock {
-        self.state.lock(&JobId(job.into())).unwrap()
+        self.state.lock(&JobId(job.into())).expect("no other test runs this job")
     }
 }
