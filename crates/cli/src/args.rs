@@ -7,8 +7,8 @@ mod texts;
 
 mod about;
 mod agent;
+mod compat;
 mod fleet;
-mod front;
 mod jobs;
 mod manifest;
 mod snapshot;
@@ -20,8 +20,8 @@ mod verify;
 
 pub use about::{CompletionsArgs, ConfigAction, ConfigArgs, DoctorArgs, ManArgs, ShellArg};
 pub use agent::AgentArgs;
+pub use compat::{CpArgs, McpArgs, MsumArgs, MutilArgs};
 pub use fleet::{BrokerArgs, ClassArg, FleetArgs, MoverArgs};
-pub use front::{CpArgs, McpArgs, MsumArgs, MutilArgs};
 pub use jobs::{
     CleanupArgs, ErrorsArgs, HistoryArgs, JobsArgs, LogsArgs, PauseArgs, ResumeArgs, StandbyArgs,
     StatusArgs, TopArgs, WaitArgs,

@@ -3,9 +3,9 @@
 
 mod args;
 mod cmd;
+mod compat;
 mod config;
 mod endpoint;
-mod front;
 mod habits;
 mod help;
 mod hints;
@@ -37,7 +37,7 @@ pub fn main() -> ExitCode {
         dmover_host::process::end_with_parent();
     }
     signals::survive_file_size_limit();
-    let words = help::as_flag(front::as_called(std::env::args_os().collect()));
+    let words = help::as_flag(compat::as_called(std::env::args_os().collect()));
     let matches = match config::parse(&words) {
         Ok(matches) => matches,
         Err(config::ParseError::Clap(error)) => {
@@ -76,9 +76,9 @@ pub fn main() -> ExitCode {
         Verb::Sum(args) => cmd::sum::run(&args, verb_matches),
         Verb::Verify(args) => cmd::verify::run(&args, verb_matches),
         Verb::Manifest(args) => cmd::manifest::run(&args, verb_matches),
-        Verb::Cp(args) => front::cp(&args),
-        Verb::Mcp(args) => front::mcp(&args),
-        Verb::Msum(args) => front::msum(&args),
+        Verb::Cp(args) => compat::cp(&args),
+        Verb::Mcp(args) => compat::mcp(&args),
+        Verb::Msum(args) => compat::msum(&args),
         Verb::Jobs(args) => cmd::jobs::list::jobs(&args),
         Verb::Status(args) => cmd::jobs::status::status(&args),
         Verb::Top(args) => cmd::top::top(&args),

@@ -9,7 +9,7 @@ use dmover_model::{
     CatalogEntry, DirectoryState, EntryError, EntryKind, EntryRecord, Identity, Name, Object,
     Operation, Revisit, RootId, Segment, Side, Surveyed, TreePath,
 };
-use dmover_observe::{Activity, station};
+use dmover_observe::{Activity, activity};
 use dmover_plan::history::{COARSE, SKEW, later};
 use dmover_plan::temporary::is_temporary;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Mover<'_> {
     }
 
     fn revisit(&mut self, revisit: &Revisit) -> Result<(), CallFailed> {
-        station::at(Activity::SourceNames);
+        activity::at(Activity::SourceNames);
         let Ok(root) = self.engine.root(RootId::ONLY) else { return Ok(()) };
         let Revisit { path, inode, known } = revisit;
         let (state, own) = self.engine.end.revisit(&root.source, path)?;
@@ -238,7 +238,7 @@ impl Mover<'_> {
     }
 
     fn record_level(&mut self, level: &Level) -> Result<(), CallFailed> {
-        station::at(Activity::SourceNames);
+        activity::at(Activity::SourceNames);
         let engine = self.engine;
         let Some(target) = &level.target else { return Ok(()) };
         let here = level.source.metadata.identity.mount == level.root.mount;

@@ -6,7 +6,7 @@ use dmover_model::{
     Action, Attribute, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, Identity, Item,
     Metadata, Operation, Side, Verb,
 };
-use dmover_observe::{Activity, Counter, station};
+use dmover_observe::{Activity, Counter, activity};
 use dmover_plan::equality::same_time;
 use dmover_plan::itemize;
 use dmover_plan::temporary::is_temporary;
@@ -158,7 +158,7 @@ impl Mover<'_> {
         if !level.root.is_directory || engine.clears_all() {
             return Ok(());
         }
-        station::at(Activity::TargetNames);
+        activity::at(Activity::TargetNames);
         if engine.spec.policy.dry_run {
             return self.preview_finish(level, target);
         }
@@ -289,7 +289,7 @@ impl Mover<'_> {
         let shown = || level.source_path(name);
         let source = engine.insist(|| self.enter_source(level, name))?;
         engine.count(Counter::EntriesFound);
-        station::did(station::ENTRY_WORK);
+        activity::did(activity::ENTRY_WORK);
         self.spent.entries += 1;
         let ancestors = cycle_free(engine, level, name, &source)?;
         // What has the name in another case must not make way.

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bounds::Bounds;
+use crate::concurrency_driver::{self, Allowance};
 use crate::context::Engine;
 use crate::control::{Control, StopReason};
 use crate::delete_guard::Guard;
@@ -32,7 +33,6 @@ use crate::fleet::{Fleets, JobOffer};
 use crate::job_identity::{job_id, volume_of};
 use crate::job_list::{JobList, RecordSupply};
 use crate::mover_report::MoverReport;
-use crate::pace::{self, Allowance};
 use crate::periodic_flush::PeriodicFlush;
 use crate::precount;
 use crate::queue::{Dispatch, Reported};
@@ -533,7 +533,7 @@ impl Run {
     fn turn(&mut self, list: &JobList) -> Result<(), Fatal> {
         // Before the reports: what was said of a lease that has run out was said before that.
         let expired = self.queue.expired();
-        let reports = self.queue.reports(pace::SAMPLE);
+        let reports = self.queue.reports(concurrency_driver::SAMPLE);
         self.listen()?;
         if self.record.is_some() && self.engine.control.is_stopping() {
             // Tasks that heard of the stop before this have not done everything.

@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
 use crate::bounds::Bounds;
+use crate::concurrency_driver::Allowance;
 use crate::context::Engine;
 use crate::context::RootTable;
 use crate::control::Control;
@@ -30,7 +31,6 @@ use crate::delete_guard::Guard;
 use crate::following::Following;
 use crate::hash_guesses::Guesses;
 use crate::limits::RateLimits;
-use crate::pace::Allowance;
 use crate::recheck::Doubtful;
 use crate::recorder::Recorder;
 use crate::settable::unprivileged;

@@ -1,7 +1,7 @@
 //! Regular files: what an end needs to write one.
 use dmover_local::file::{FileOrder, OldVersion};
 use dmover_local::session::WriteError;
-use dmover_local::source::{Content, Opened, Supply};
+use dmover_local::source::{Content, Opened, OpenedSource};
 use dmover_model::{EntryError, EntryKind, EntryRecord};
 use dmover_plan::decide::Decision;
 use dmover_tree::{Permit, TargetNames};
@@ -9,7 +9,7 @@ use dmover_tree::{Permit, TargetNames};
 use crate::context::Engine;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use crate::planned::{Moved, Planned};
+use crate::planned::{CopyResult, Planned};
 
 impl Engine {
     /// Opens a source file and reads its attributes.
@@ -18,7 +18,7 @@ impl Engine {
         level: &Level,
         record: &EntryRecord,
         permit: &dyn Permit,
-    ) -> Result<Supply, EntryError> {
+    ) -> Result<OpenedSource, EntryError> {
         let opened = self.open_content(level, record, permit)?;
         self.supply_opened(level, record, opened, permit)
     }
@@ -50,7 +50,7 @@ impl Engine {
         record: &EntryRecord,
         opened: Opened,
         permit: &dyn Permit,
-    ) -> Result<Supply, EntryError> {
+    ) -> Result<OpenedSource, EntryError> {
         let mut supply = self.local().supply(&level.source, record, opened, permit)?;
         self.settle_project(level, EntryKind::File, &mut supply.attributes, true)?;
         self.note_writers(level, &record.name, supply.open_file());
@@ -120,7 +120,7 @@ impl<'a> Mover<'a> {
         target: &TargetDirectory,
         planned: &Planned,
         opened: Option<Opened>,
-    ) -> Result<Moved, WriteError> {
+    ) -> Result<CopyResult, WriteError> {
         let (engine, record, decision) = (self.engine, &planned.record, planned.decision);
         let range = level.root.range.as_ref();
         let writes_into = range.is_some() || decision == Decision::UpdateInPlace;
@@ -139,7 +139,7 @@ impl<'a> Mover<'a> {
             self.session.write_file(FileOrder { may_wait, ..order }, &supply)?
         };
         let is_partial = writes_into && range.is_some();
-        Ok(Moved {
+        Ok(CopyResult {
             bytes: written.bytes,
             made: written.made,
             extended: engine.extended_to_keep(&supply.attributes),
@@ -156,13 +156,13 @@ impl<'a> Mover<'a> {
         target: &TargetDirectory,
         record: &EntryRecord,
         decision: Decision,
-    ) -> Result<Moved, EntryError> {
+    ) -> Result<CopyResult, EntryError> {
         let engine = self.engine;
         let follows = engine.follows(level);
         let entry = engine.local().open_entry(&level.source, record, follows)?;
         let how = (decision, self.names_beside(level));
         self.session.make_special((&level.source, target), record, &entry.attributes, how)?;
         let extended = engine.extended_to_keep(&entry.attributes);
-        Ok(Moved { extended, ..Moved::default() })
+        Ok(CopyResult { extended, ..CopyResult::default() })
     }
 }

@@ -18,13 +18,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bounds::Bounds;
+use crate::concurrency_driver::Allowance;
 use crate::context::Engine;
 use crate::control::Control;
 use crate::coordinator_client::{CoordinatorClient, CoordinatorNumbers};
 use crate::delete_guard::Guard;
 use crate::engine_builder::{Parts, RunFacts};
 use crate::mover_pool::MoverPool;
-use crate::pace::Allowance;
 use crate::queue::{Dispatch, Gate, Queue};
 use crate::recheck::Doubtful;
 use crate::recorder::Recorder;

@@ -4,7 +4,7 @@ use dmover_local::error::{cancelled, is_absent};
 use dmover_local::file::Unfinished;
 use dmover_local::large_file::{Begun, LargePart, PartOrder, Removal, Start};
 use dmover_local::session::WriteError;
-use dmover_local::source::{Content, Supply};
+use dmover_local::source::{Content, OpenedSource};
 use dmover_model::{
     Budget, ByteRange, ChunkTask, DoneParts, EntryError, EntryKind, ErrorClass, FileRef,
     HashedPieces, LargeFile, LargeNews, NewNode, NewTask, Operation, Outcome, Parent, SealTask,
@@ -19,7 +19,7 @@ use crate::context::Engine;
 use crate::control::StopReason;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::{Mover, TELL_EVERY};
-use crate::planned::{Moved, Planned};
+use crate::planned::{CopyResult, Planned};
 use crate::queue::Class;
 use crate::sum::in_order;
 use crate::written_parts::{PART_TIME, Part};
@@ -177,7 +177,7 @@ impl Mover<'_> {
         &mut self,
         level: &Level,
         planned: &Planned,
-        supply: &Supply,
+        supply: &OpenedSource,
         (unfinished, tap): (Unfinished<'_>, Option<Box<Tap>>),
     ) -> Result<(), WriteError> {
         let (started, size) = (Instant::now(), supply.metadata.size);
@@ -185,7 +185,7 @@ impl Mover<'_> {
         let made = self.session.end_shared(order, supply, unfinished, tap)?;
         let version = Some(supply.metadata.clone());
         let extended = self.engine.extended_to_keep(&supply.attributes);
-        let moved = Moved { bytes: size, made, version, extended, ..Moved::default() };
+        let moved = CopyResult { bytes: size, made, version, extended, ..CopyResult::default() };
         self.account(level, planned, moved, started);
         Ok(())
     }
@@ -442,7 +442,7 @@ impl Mover<'_> {
         let bytes = supply.metadata.size;
         let extended = self.engine.extended_to_keep(&supply.attributes);
         let version = Some(supply.metadata);
-        let moved = Moved { bytes, made, version, extended, ..Moved::default() };
+        let moved = CopyResult { bytes, made, version, extended, ..CopyResult::default() };
         self.account(&level, &planned, moved, opened);
         // Its chunks have counted them.
         self.spent.bytes -= bytes;

@@ -1,6 +1,6 @@
 //! The rate limits that the user set, shared by all movers.
 use dmover_model::Limits;
-use dmover_observe::{Activity, station};
+use dmover_observe::{Activity, activity};
 use dmover_plan::rate::TokenBucket;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -101,7 +101,7 @@ impl RateLimits {
         if wait_ns == 0 {
             return;
         }
-        let before = station::at(Activity::Capped);
+        let before = activity::at(Activity::Capped);
         let until = Instant::now() + Duration::from_nanos(wait_ns);
         // In slices, so that a stop is heard and the task does not count as stalled.
         while let Some(left) = until.checked_duration_since(Instant::now()) {
@@ -111,7 +111,7 @@ impl RateLimits {
             std::thread::sleep(left.min(Duration::from_millis(50)));
             lease.extend();
         }
-        station::at(before);
+        activity::at(before);
     }
 }
 

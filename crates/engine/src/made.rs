@@ -15,7 +15,7 @@ use crate::control::StopReason;
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::mover_report::ReportItem;
-use crate::planned::{Moved, Planned};
+use crate::planned::{CopyResult, Planned};
 use crate::recorder::Recorder;
 
 impl Engine {
@@ -127,17 +127,17 @@ impl Mover<'_> {
         &mut self,
         level: &Level,
         record: &EntryRecord,
-    ) -> Result<Moved, EntryError> {
+    ) -> Result<CopyResult, EntryError> {
         let engine = self.engine;
         if !engine.keeps_what_is_there() {
-            return Ok(Moved::default());
+            return Ok(CopyResult::default());
         }
         if record.metadata.kind != EntryKind::File {
             let extended = engine.extended_of_skipped(level, record)?;
-            return Ok(Moved { extended, ..Moved::default() });
+            return Ok(CopyResult { extended, ..CopyResult::default() });
         }
         let Some(shape) = self.session.local.rules.digest_shape(record.metadata.size) else {
-            return Ok(Moved::default());
+            return Ok(CopyResult::default());
         };
         let content = engine.open_source_file(level, record, self.permit())?;
         if content.metadata.version() != record.metadata.version() {
@@ -150,7 +150,11 @@ impl Mover<'_> {
         let attributes = engine.local().attributes_of_content(&content, &shown)?;
         let extended = engine.extended_to_keep(&attributes);
         let pieces = self.session.digest_of_file(&content, shape, &shown)?;
-        Ok(Moved { made: vec![Made { shape, at: None, pieces }], extended, ..Moved::default() })
+        Ok(CopyResult {
+            made: vec![Made { shape, at: None, pieces }],
+            extended,
+            ..CopyResult::default()
+        })
     }
 
     /// Reports the digests of a file, and writes them to the manifest.
@@ -158,7 +162,7 @@ impl Mover<'_> {
         &mut self,
         level: &Level,
         record: &EntryRecord,
-        (action, moved): (Action, Moved),
+        (action, moved): (Action, CopyResult),
         kept: bool,
         elapsed: Duration,
     ) {

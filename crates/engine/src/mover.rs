@@ -7,7 +7,7 @@ use dmover_model::{
     Carried, DirectoryRef, EntryError, EntryKind, ErrorClass, Identity, LinkName, Metadata,
     NewNode, Operation, Outcome, PathBytes, Side, Task, TaskKind, TreePath, Work,
 };
-use dmover_observe::{Activity, Counter, Slot, station};
+use dmover_observe::{Activity, Counter, Slot, activity};
 use dmover_tree::Permit;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -261,7 +261,7 @@ impl Mover<'_> {
     /// Flushes everything that this task has written before its end is reported.
     fn make_durable(&mut self) {
         let Some(flusher) = &self.engine.end.flusher else { return };
-        station::at(Activity::TargetData);
+        activity::at(Activity::TargetData);
         // The kernel reports a write-back error only once.
         let earlier = self.unflushed.take();
         for mount in self.session.take_written() {

@@ -1,13 +1,13 @@
 //! The movers of one process: threads that are started as needed.
 use dmover_model::{Fatal, Limit};
-use dmover_observe::Station;
+use dmover_observe::CurrentActivity;
 use dmover_plan::stragglers::Done;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::concurrency_driver::{Allowance, Pace};
 use crate::context::Engine;
-use crate::pace::{Allowance, Pace};
 use crate::queue::{Class, Gate, Queue};
 use crate::run_task::run_mover;
 
@@ -69,15 +69,15 @@ impl MoverPool {
     fn call_movers(&mut self) -> Result<(), Fatal> {
         while self.movers.len() < self.pace.movers() && !self.no_more {
             let (engine, queue) = (Arc::clone(&self.engine), Arc::clone(&self.queue));
-            let station = Arc::new(Station::default());
-            let place = Arc::clone(&station);
+            let activity = Arc::new(CurrentActivity::default());
+            let place = Arc::clone(&activity);
             let spawned = std::thread::Builder::new()
                 .name(format!("mover-{}", self.movers.len()))
                 .spawn(move || run_mover(&engine, &*queue, &place));
             match spawned {
                 Ok(mover) => {
                     self.movers.push(mover);
-                    self.pace.watch(station);
+                    self.pace.watch(activity);
                 }
                 Err(error) if self.movers.is_empty() => return Err(Fatal::Thread(error)),
                 Err(error) => {

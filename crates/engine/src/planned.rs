@@ -19,7 +19,7 @@ pub(crate) struct Planned {
 
 /// The result of copying one entry.
 #[derive(Debug, Default)]
-pub(crate) struct Moved {
+pub(crate) struct CopyResult {
     pub bytes: u64,
     /// Digests of the content, if requested.
     pub made: Vec<Made>,
@@ -33,7 +33,7 @@ pub(crate) struct Moved {
     pub later: Option<Temporary>,
 }
 
-impl Moved {
+impl CopyResult {
     pub fn bytes(bytes: u64) -> Self {
         Self { bytes, ..Self::default() }
     }

@@ -10,7 +10,7 @@ use dmover_model::{
     Action, EntryError, EntryKind, Event, Identity, Item, Metadata, Move, MoveResult, Overwrite,
     RootId, Surveyed, TreePath,
 };
-use dmover_observe::{Activity, Counter, station};
+use dmover_observe::{Activity, Counter, activity};
 use dmover_plan::itemize;
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl Mover<'_> {
         else {
             return LEFT;
         };
-        station::at(Activity::SourceNames);
+        activity::at(Activity::SourceNames);
         let source = engine.open_source(&root, &new_place)?;
         let local = self.session.local;
         let (metadata, object) = local.look_at_object(&source, new_name)?;
@@ -58,7 +58,7 @@ impl Mover<'_> {
         if !(here && is_object && !stays && admitted(from) && admitted(to)) {
             return LEFT;
         }
-        station::at(Activity::TargetNames);
+        activity::at(Activity::TargetNames);
         let shown = |path: &TreePath| root.written().join(path);
         let Some(old) = engine.open_target(&root, &old_place, Identity::default())? else {
             return LEFT;

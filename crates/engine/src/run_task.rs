@@ -2,7 +2,7 @@
 use dmover_local::content::Tools;
 use dmover_local::session::{Session, Temporaries};
 use dmover_model::{DirectoryRef, Task, TaskKind};
-use dmover_observe::{Activity, Counter, Spread, Station, station};
+use dmover_observe::{Activity, Counter, CurrentActivity, Spread, activity};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ impl Mover<'_> {
 }
 
 /// Runs tasks until the queue is closed.
-pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>) {
+pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<CurrentActivity>) {
     place.take();
     let mut tools = Tools::new((engine.buffer_bytes, engine.ring_bytes), engine.limits.has_rate());
     let mut readers = Vec::new();
@@ -93,7 +93,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
             };
             let mut mover = Mover::new(engine, (queue, &lease), session, thread);
             let class = Class::of(&lease.task) as usize;
-            station::begin(class);
+            activity::begin(class);
             // After a panic, the task must not stay leased to a dead thread.
             let run = std::panic::AssertUnwindSafe(|| mover.run(&lease.task));
             if std::panic::catch_unwind(run).is_err() {
@@ -106,7 +106,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
             engine.count(Counter::TasksDone);
             engine.spread(Spread::of_tasks(class), elapsed.as_micros() as u64);
             queue.complete(&lease, outcome);
-            station::at(Activity::Idle);
+            activity::at(Activity::Idle);
         }
     }
 }

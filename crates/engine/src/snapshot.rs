@@ -17,7 +17,7 @@ use std::sync::Mutex;
 
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use crate::planned::{Based, Moved, Planned};
+use crate::planned::{Based, CopyResult, Planned};
 use crate::sharing::{Base, Sharing};
 use crate::snapshot_base::source_object;
 
@@ -61,7 +61,7 @@ impl Mover<'_> {
         level: &Level,
         target: &TargetDirectory,
         planned: &Planned,
-    ) -> Result<Option<Moved>, WriteError> {
+    ) -> Result<Option<CopyResult>, WriteError> {
         let (Some(based), Some(base)) = (&planned.base, &level.base) else { return Ok(None) };
         let Some(sharing) = &self.engine.sharing else { return Ok(None) };
         if !planned.is_in_base() || !self.is_as_in_base(level, base, planned, sharing.share)? {
@@ -80,7 +80,7 @@ impl Mover<'_> {
         }
         self.engine.add(Counter::BytesUnchanged, planned.record.metadata.size);
         let kept = self.digest_of_skipped(level, &planned.record).map_err(WriteError::in_place)?;
-        Ok(Some(Moved { instead: Some(Decision::Share), ..kept }))
+        Ok(Some(CopyResult { instead: Some(Decision::Share), ..kept }))
     }
 
     /// Checks more closely where there is a reason.

@@ -1,7 +1,7 @@
 //! The previous snapshot, from which unchanged files are taken.
 use dmover_journal::SourceObject;
 use dmover_model::{EntryKind, EntryRecord, Metadata, Object, Share, Timestamp};
-use dmover_observe::{Activity, lock, station};
+use dmover_observe::{Activity, activity, lock};
 use dmover_plan::decide::{Decision, decide};
 
 use crate::context::Engine;
@@ -57,7 +57,7 @@ impl Mover<'_> {
     pub(crate) fn based(&self, level: &Level, record: &EntryRecord) -> Option<Based> {
         let engine = self.engine;
         let base = level.base.as_ref().filter(|_| record.metadata.kind == EntryKind::File)?;
-        station::at(Activity::TargetNames);
+        activity::at(Activity::TargetNames);
         let last = record.destination_name().as_bytes();
         let metadata = self.engine.end.visible(base, last)?;
         if metadata.kind != EntryKind::File {

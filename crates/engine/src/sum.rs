@@ -10,7 +10,7 @@ use dmover_model::{
     NewNode, NewTask, Operation, Parent, PathBytes, Shape, Side, Subject, SumItem, TaskKind,
     Verdict,
 };
-use dmover_observe::{Activity, Counter, station};
+use dmover_observe::{Activity, Counter, activity};
 use dmover_plan::{chunk, retry};
 use dmover_tree::Permit;
 use std::collections::{BTreeMap, VecDeque};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use crate::context::Engine;
 use crate::level::Level;
 use crate::mover::Mover;
-use crate::planned::Moved;
+use crate::planned::CopyResult;
 use crate::queue::Class;
 
 mod guess;
@@ -86,9 +86,9 @@ impl Mover<'_> {
         level: &Level,
         record: &EntryRecord,
         opened: Option<Opened>,
-    ) -> Result<Moved, EntryError> {
+    ) -> Result<CopyResult, EntryError> {
         if record.metadata.kind != EntryKind::File {
-            return Ok(Moved::default());
+            return Ok(CopyResult::default());
         }
         let opened = match opened {
             Some(opened) => opened,
@@ -234,7 +234,7 @@ impl Mover<'_> {
         wanted: Wanted<'_>,
         shown: Shown<'_>,
         part: Option<Part>,
-    ) -> Result<Moved, EntryError> {
+    ) -> Result<CopyResult, EntryError> {
         let started = Instant::now();
         let engine = self.engine;
         // A pipe cannot be read again.
@@ -253,7 +253,7 @@ impl Mover<'_> {
             engine.local().check_unchanged(content, shown)?;
         }
         self.tell_sum(wanted, part, pieces, started.elapsed(), shown)?;
-        Ok(Moved::bytes(part.shape.length()))
+        Ok(CopyResult::bytes(part.shape.length()))
     }
 
     /// Hashes a part of a file. The last task of the file handles a failure.
@@ -333,7 +333,7 @@ impl Mover<'_> {
         }
         engine.count(Counter::FilesHashed);
         engine.progress();
-        station::did(station::ENTRY_WORK);
+        activity::did(activity::ENTRY_WORK);
         let elapsed_us = elapsed.as_micros() as u64;
         engine.tell_done(elapsed_us, shape.length());
         engine.tell_slow(elapsed_us, shape.length(), shown);
@@ -383,7 +383,7 @@ impl Engine {
         let open = |subject| self.local().open_subject(subject, permit, &shown);
         match of {
             Subject::Entry(file) => {
-                station::at(Activity::SourceNames);
+                activity::at(Activity::SourceNames);
                 let level = self.open_level(&file.directory)?;
                 let (from, name) = (&level.source, file.name.as_bytes());
                 open(subject::Subject::Entry { from, name, follows: self.follows(&level) })

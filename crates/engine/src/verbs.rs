@@ -6,7 +6,7 @@ use dmover_model::{FileRef, LinkGroup, Metadata, Name, Verb};
 use crate::context::Engine;
 use crate::level::Level;
 use crate::mover::{Mover, Strategy};
-use crate::planned::{Moved, Planned};
+use crate::planned::{CopyResult, Planned};
 
 /// The strategy of a verb.
 pub(crate) fn strategy_of(verb: Verb) -> &'static dyn Strategy {
@@ -36,7 +36,7 @@ impl Strategy for Filling {
         level: &Level,
         planned: &Planned,
         opened: Option<Opened>,
-    ) -> Result<Moved, WriteError> {
+    ) -> Result<CopyResult, WriteError> {
         mover.bring(level, planned, opened)
     }
 
@@ -81,7 +81,7 @@ impl Strategy for Summing {
         level: &Level,
         planned: &Planned,
         opened: Option<Opened>,
-    ) -> Result<Moved, WriteError> {
+    ) -> Result<CopyResult, WriteError> {
         Ok(mover.sum_entry(level, &planned.record, opened)?)
     }
 
@@ -122,7 +122,7 @@ impl Strategy for Comparing {
         level: &Level,
         planned: &Planned,
         _opened: Option<Opened>,
-    ) -> Result<Moved, WriteError> {
+    ) -> Result<CopyResult, WriteError> {
         mover.verify_entry(level, planned, 1)
     }
 

@@ -3,7 +3,7 @@ use dmover_local::file::Temporary;
 use std::time::Instant;
 
 use crate::level::Level;
-use crate::planned::{Moved, Planned};
+use crate::planned::{CopyResult, Planned};
 
 /// The most files, bytes and directories (two descriptors each) that wait.
 const FILES_MAX: usize = 1024;
@@ -13,7 +13,7 @@ const DIRECTORIES_MAX: usize = 64;
 /// A waiting file.
 pub(crate) struct WaitingFile {
     pub planned: Planned,
-    pub moved: Moved,
+    pub moved: CopyResult,
     pub temporary: Temporary,
     pub started: Instant,
 }

@@ -103,7 +103,12 @@ pub fn clean(known: &KnownJob, how: Cleanup) -> Cleaned {
         Err(error) => return nothing(Record::NotLocked(error)),
     };
     let at = file.directory.to_path().join(file.destination.to_path());
-    let leftovers = dmover_engine::remove_leftovers(&file.job, &at, how.dry_run);
+    // A comparison or a sum behind a broker is on record under the id of its run: no temporary file has that.
+    let leftovers = if file.job.contains('-') {
+        Vec::new()
+    } else {
+        dmover_engine::remove_leftovers(&file.job, &at, how.dry_run)
+    };
     let stay = leftovers.iter().any(Result::is_err);
     let remove = |lock| match how.older_than_ms {
         Some(_) => state.retire(&file.job, &lock),
@@ -148,6 +153,7 @@ mod tests {
     use super::*;
     use crate::on_record::OnRecord;
     use dmover_journal::JobStatus;
+    use dmover_model::PathBytes;
 
     #[test]
     fn a_running_job_stays() {
@@ -171,6 +177,23 @@ mod tests {
         assert!(records.state().job_file(id).is_some());
         assert!(matches!(clean(&job, Cleanup::default()).record, Record::Removed));
         assert!(records.state().job_file(id).is_none());
+    }
+
+    #[test]
+    fn the_record_of_a_killed_comparison_behind_a_broker_goes() {
+        let (records, place) = (OnRecord::new(), tempfile::tempdir().unwrap());
+        let id = "0123456789ab-0123456789abcdef";
+        // The destination of a sum is empty: what lies in its working directory is not its own.
+        let own = place.path().join(".dmover-0123456789ab-0123456789abcdef-0000000000000001");
+        std::fs::write(&own, "").unwrap();
+        let job = records.put(id, |file| {
+            file.verb = "sum".into();
+            file.directory = place.path().as_os_str().into();
+            file.destination = PathBytes::default();
+        });
+        let cleaned = clean(&job, Cleanup::default());
+        assert!(matches!(cleaned.record, Record::Removed) && cleaned.leftovers.is_empty());
+        assert!(std::fs::symlink_metadata(&own).is_ok() && records.state().job_file(id).is_none());
     }
 
     #[test]

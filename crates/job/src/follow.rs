@@ -15,6 +15,8 @@ pub enum Followed {
     Ended(JobStatus),
     /// The time is over, and the job has not ended.
     TimedOut(JobStatus),
+    /// The record of the job was removed, so that nothing tells how it ended.
+    Gone,
 }
 
 impl KnownJob {
@@ -27,7 +29,7 @@ impl KnownJob {
     /// Waits until the job has ended, at most until this time. `show` gets each status before the last.
     pub fn follow(&self, until: Option<Instant>, show: &mut dyn FnMut(&JobStatus)) -> Followed {
         loop {
-            let status = self.status();
+            let Some(status) = self.state.status(self.id()) else { return Followed::Gone };
             if self.has_ended(&status) {
                 return Followed::Ended(status);
             }
@@ -88,5 +90,15 @@ mod tests {
             |phase| code_of_end(&JobStatus { phase, exit_code: Some(5), ..JobStatus::default() });
         assert_eq!(code(JobPhase::Stopped), 5);
         assert_eq!(code(JobPhase::Died), 3);
+    }
+
+    #[test]
+    fn a_wait_for_a_job_without_a_record_ends() {
+        let records = OnRecord::new();
+        let job = records.put("a1", |_| {});
+        let lock = records.runs("a1");
+        records.state().forget("a1", &lock).expect("the state is writable");
+        drop(lock);
+        assert_eq!(job.follow(None, &mut |_| panic!("it has no status")), Followed::Gone);
     }
 }

@@ -54,8 +54,9 @@ impl KnownJob {
         }
         loop {
             // Read the status first: the file then has everything that a job writes before its end.
-            let status = self.status();
-            let ended = !follows || (self.has_ended(&status) && !self.is_running());
+            let status = self.state.status(self.id());
+            let has_ended = status.is_none_or(|status| self.has_ended(&status));
+            let ended = !follows || (has_ended && !self.is_running());
             if file.metadata()?.len() < file.stream_position()? {
                 // Another run has truncated the file.
                 file.rewind()?;

@@ -2,8 +2,8 @@
 use dmover_model::{
     EntryError, EntryRecord, Fatal, Metadata, Operation, PathBytes, Side, TreePath,
 };
-use dmover_observe::{Activity, station};
-use dmover_sys::copy::Offer;
+use dmover_observe::{Activity, activity};
+use dmover_sys::copy::KernelAnswer;
 use dmover_sys::{Errno, OwnedFd, copy, directory, path, stat};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::file::FileOrder;
 use crate::rights::Sides;
 use crate::root_side::RootNames;
 use crate::session::{Session, WriteError};
-use crate::source::Supply;
+use crate::source::OpenedSource;
 
 /// The top directory of a base, open.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Session<'_> {
     ) -> Result<bool, EntryError> {
         let (name, last) = (record.name.as_bytes(), record.destination_name().as_bytes());
         self.writes_to(to);
-        station::at(Activity::TargetNames);
+        activity::at(Activity::TargetNames);
         match directory::hard_link(&base.fd, last, &to.fd, last) {
             Ok(()) => {}
             Err(Errno::EXIST) => return Err(self.taken(to, last)),
@@ -115,7 +115,7 @@ impl Session<'_> {
     pub fn clone_from_base(
         &self,
         order: FileOrder<'_>,
-        supply: &Supply,
+        supply: &OpenedSource,
         BaseFile(old): &BaseFile,
     ) -> Result<bool, WriteError> {
         let FileOrder { from, to, last, .. } = order;
@@ -123,7 +123,7 @@ impl Session<'_> {
         let name = temporary.as_ref().map_or(last, |temporary| temporary.as_bytes());
         let file = self.create_file(to, name, last, supply)?;
         let size = supply.metadata.size;
-        if size > 0 && !matches!(copy::clone_file(old, file.fd()), Ok(Offer::Done(()))) {
+        if size > 0 && !matches!(copy::clone_file(old, file.fd()), Ok(KernelAnswer::Done(()))) {
             return Ok(false); // what was made is removed again
         }
         self.local.check_version(from, order.name, supply)?;

@@ -1,7 +1,7 @@
 //! Features of file systems: facts learnt during the job, and a probe for `dmover doctor` and for early refusals.
 use dmover_model::{Attribute, AttributeSet, Metadata, MountId, Timestamp};
 use dmover_observe::lock;
-use dmover_sys::copy::Offer;
+use dmover_sys::copy::KernelAnswer;
 use dmover_sys::xattr::Held;
 use dmover_sys::{
     AsFd, BorrowedFd, Errno, OwnedFd, copy, directory, file, flags, set, stat, xattr,
@@ -351,11 +351,12 @@ impl Probe {
         let blocks = stat::stat_fd(&self.file).map_or(u64::MAX, |s| s.blocks);
         found.add_bool("holes_kept", sparse && blocks.saturating_mul(512) < SIZE);
         let other = file::create_new(&self.directory, b"clone", 0o600).ok();
-        let cloned =
-            other.as_ref().is_some_and(|o| copy::clone_file(&self.file, o) == Ok(Offer::Done(())));
+        let cloned = other
+            .as_ref()
+            .is_some_and(|o| copy::clone_file(&self.file, o) == Ok(KernelAnswer::Done(())));
         found.add_bool("reflink", cloned);
         let copied = other.as_ref().is_some_and(|o| {
-            matches!(copy::copy_range(&self.file, SIZE / 2, o, 0, 4096), Ok(Offer::Done(_)))
+            matches!(copy::copy_range(&self.file, SIZE / 2, o, 0, 4096), Ok(KernelAnswer::Done(_)))
         });
         found.add_bool("kernel_copy", copied);
         let reserves = other.as_ref().is_some_and(|o| file::reserve(o, SIZE).unwrap_or(false));

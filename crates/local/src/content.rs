@@ -4,10 +4,10 @@ use dmover_model::{
     ByteRange, CopyPolicy, EntryError, ErrorClass, Metadata, MountId, Operation, PathBytes, Side,
     VerifyLevel, When,
 };
-use dmover_observe::{Activity, Counter, station};
+use dmover_observe::{Activity, Counter, activity};
 use dmover_plan::engine::{self, Method, Sides, Situation};
 use dmover_sys::buffer::PAGE;
-use dmover_sys::copy::Offer;
+use dmover_sys::copy::KernelAnswer;
 use dmover_sys::file::{self, DataRange};
 use dmover_sys::ring::{RingError, Span};
 use dmover_sys::{BorrowedFd, Errno, cache, copy, stat};
@@ -218,11 +218,11 @@ impl ContentRules<'_> {
         let cloned = copy::clone_file(transfer.source, transfer.destination)
             .map_err(|e| transfer.write_error(e))?;
         match cloned {
-            Offer::Done(()) => self.add(Counter::BytesShared, size),
-            Offer::Never => facts.no_clone_from.set(transfer.source_mount),
-            Offer::NotThese => {}
+            KernelAnswer::Done(()) => self.add(Counter::BytesShared, size),
+            KernelAnswer::Never => facts.no_clone_from.set(transfer.source_mount),
+            KernelAnswer::NotThese => {}
         }
-        Ok(cloned == Offer::Done(()))
+        Ok(cloned == KernelAnswer::Done(()))
     }
 
     /// Copies a range; bytes are written `shift` bytes further on (or back, if negative) than they were.
@@ -360,7 +360,7 @@ impl ContentRules<'_> {
     /// Counts bytes read for a digest or a comparison.
     pub(crate) fn account_read(&self, permit: &dyn Permit, bytes: u64) {
         self.add(Counter::BytesHashed, bytes);
-        station::did(bytes);
+        activity::did(bytes);
         permit.progress();
     }
 
@@ -421,7 +421,7 @@ impl ContentRules<'_> {
         mut cursor: Cursor,
         tools: &mut Tools,
     ) -> Result<Cursor, EntryError> {
-        station::at(Activity::KernelCopy);
+        activity::at(Activity::KernelCopy);
         while cursor.at < cursor.end {
             self.check_running(transfer)?;
             let block = transfer.permit.block_bytes(KERNEL_BLOCK as usize) as u64;
@@ -493,7 +493,7 @@ impl ContentRules<'_> {
         file::set_blocking(transfer.source).map_err(|e| transfer.read_error(e))?;
         file::set_blocking(transfer.destination).map_err(|e| transfer.write_error(e))?;
         // Queued, reads and writes are under way together; what storage is slower at is mostly writing.
-        station::at(Activity::TargetData);
+        activity::at(Activity::TargetData);
         let span = Span { from: cursor.at, to: cursor.to, length: whole, align };
         let copied = ring.copy(transfer.source, transfer.destination, span, &mut |bytes| {
             if bytes > 0 {
@@ -538,7 +538,7 @@ impl ContentRules<'_> {
 
     fn account(&self, transfer: Transfer<'_>, bytes: u64) {
         self.add(Counter::BytesCopied, bytes);
-        station::did(bytes);
+        activity::did(bytes);
         transfer.permit.progress();
     }
 
@@ -565,12 +565,12 @@ impl ContentRules<'_> {
         match copy::copy_range(source, at, destination, to, length as usize) {
             // Nothing copied before the end: some file systems say so instead of refusing. Reading
             // will show whether the file has become shorter.
-            Ok(Offer::NotThese | Offer::Done(0)) => Ok(None),
-            Ok(Offer::Never) => {
+            Ok(KernelAnswer::NotThese | KernelAnswer::Done(0)) => Ok(None),
+            Ok(KernelAnswer::Never) => {
                 transfer.facts.no_kernel_copy_from.set(transfer.source_mount);
                 Ok(None)
             }
-            Ok(Offer::Done(bytes)) => Ok(Some(bytes as u64)),
+            Ok(KernelAnswer::Done(bytes)) => Ok(Some(bytes as u64)),
             // The call does not say which side failed; reading and writing will.
             Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
                 Err(transfer.write_error(error))

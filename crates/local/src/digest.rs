@@ -4,7 +4,7 @@ use dmover_model::{
     ByteRange, Content as Recorded, Digest, DigestPolicy, EntryError, Operation, PathBytes, Shape,
     Side,
 };
-use dmover_observe::{Activity, station};
+use dmover_observe::{Activity, activity};
 use dmover_plan::verify::merged;
 use dmover_sys::{Errno, file};
 use std::time::Duration;
@@ -98,7 +98,7 @@ impl Session<'_> {
         let mut at = 0;
         while at < range.end {
             self.check_hashing(shown)?;
-            station::at(Activity::SourceData);
+            activity::at(Activity::SourceData);
             let block = self.tools.buffer.len().min(BLOCK);
             let read = match file::read(&content.fd, &mut self.tools.buffer[..block]) {
                 Err(Errno::AGAIN) => {

@@ -2,7 +2,7 @@
 use dmover_model::{
     EntryError, EntryKind, ErrorClass, Identity, Metadata, Operation, PathBytes, Side, TreePath,
 };
-use dmover_observe::{Activity, station};
+use dmover_observe::{Activity, activity};
 use dmover_plan::acl;
 use dmover_plan::history::Clocks;
 use dmover_sys::flags::{self, Project};
@@ -246,7 +246,7 @@ impl LocalEnd {
         name: &[u8],
         follows: bool,
     ) -> Result<SourceDirectory, EntryError> {
-        station::at(Activity::SourceNames);
+        activity::at(Activity::SourceNames);
         let place = above.place.below(name);
         let opened = if follows {
             path::open_directory_following(&above.fd, name)

@@ -1,6 +1,6 @@
 //! The attributes of entries: read from a name at either end, from both for a comparison, and set again where they differ.
 use dmover_model::{EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Operation, Side};
-use dmover_observe::{Activity, station};
+use dmover_observe::{Activity, activity};
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, OwnedFd, flags, path, stat};
 use dmover_tree::Permit;
@@ -12,7 +12,7 @@ use crate::error::{at_destination, entry_error};
 use crate::pair::Pair;
 use crate::reading::Shown;
 use crate::rights::Sides;
-use crate::source::{Content, Supply, open_to_read};
+use crate::source::{Content, OpenedSource, open_to_read};
 
 /// An entry that stays open, with its attributes.
 pub struct OpenEntry {
@@ -102,10 +102,14 @@ impl<'a> Local<'a> {
     ///
     /// # Errors
     /// They cannot be read.
-    pub fn supply_of(&self, content: Content, shown: Shown<'_>) -> Result<Supply, EntryError> {
+    pub fn supply_of(
+        &self,
+        content: Content,
+        shown: Shown<'_>,
+    ) -> Result<OpenedSource, EntryError> {
         let attributes = self.attributes_of_content(&content, shown)?;
         let Content { fd, metadata, .. } = content;
-        Ok(Supply { fd, metadata, attributes })
+        Ok(OpenedSource { fd, metadata, attributes })
     }
 
     /// The attributes of a directory and of its copy.
@@ -169,7 +173,7 @@ impl<'a> Local<'a> {
         sides: Sides<'a>,
         record: &'a EntryRecord,
     ) -> Result<EntryPair<'a>, EntryError> {
-        station::at(Activity::SourceNames);
+        activity::at(Activity::SourceNames);
         let Sides { from, to, .. } = sides;
         let (name, last) = (record.name.as_bytes(), record.destination_name().as_bytes());
         let fail = |side, path, e| entry_error(side, Operation::Open, path, e);
@@ -190,7 +194,7 @@ impl<'a> Local<'a> {
         record: &'a EntryRecord,
         permit: &dyn Permit,
     ) -> Result<EntryPair<'a>, EntryError> {
-        station::at(Activity::SourceNames);
+        activity::at(Activity::SourceNames);
         let Sides { from, to, follows } = sides;
         let last = record.destination_name().as_bytes();
         let fail = |e| entry_error(Side::Destination, Operation::Open, to.place.entry(last), e);

@@ -3,7 +3,7 @@ use dmover_model::{
     Attribute, ByteRange, CopyEngine, EntryError, EntryKind, ErrorClass, Identity, Metadata,
     Operation, PathBytes, RangeCopy, Side, When,
 };
-use dmover_observe::{Activity, station};
+use dmover_observe::{Activity, activity};
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, cache, directory, file, flags, path, stat, xattr};
@@ -17,7 +17,7 @@ use crate::end::Local;
 use crate::error::entry_error;
 use crate::put_in_place::Renaming;
 use crate::session::{Session, WriteError};
-use crate::source::{Supply, check_empty};
+use crate::source::{OpenedSource, check_empty};
 use patched::PATCHED_MIN;
 use ranges::{covers_all, ranges};
 
@@ -102,7 +102,7 @@ impl Local<'_> {
         flush: bool,
         shown: &dyn Fn() -> PathBytes,
     ) -> Result<(), EntryError> {
-        station::at(Activity::TargetNames);
+        activity::at(Activity::TargetNames);
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
         let object = file.object(shown);
         let rules = self.attributes();
@@ -124,7 +124,7 @@ impl Local<'_> {
             rules.carry_flags(object, attributes, flags::PLAIN)?;
         }
         if flush || self.rules.policy.fsync || self.flushes_unheard(file.target) {
-            station::at(Activity::TargetData);
+            activity::at(Activity::TargetData);
             file::sync_data(file.fd()).map_err(|e| fail(Operation::Sync, e))?;
         }
         rules.set_times(object, source)
@@ -184,9 +184,9 @@ impl Session<'_> {
         to: &'t TargetDirectory,
         name: &[u8],
         last: &[u8],
-        supply: &Supply,
+        supply: &OpenedSource,
     ) -> Result<Unfinished<'t>, EntryError> {
-        station::at(Activity::TargetNames);
+        activity::at(Activity::TargetNames);
         let Local { end, .. } = self.local;
         self.writes_to(to);
         let shown = || to.place.entry(last);
@@ -214,7 +214,7 @@ impl Session<'_> {
     pub fn write_file(
         &mut self,
         order: FileOrder<'_>,
-        supply: &Supply,
+        supply: &OpenedSource,
     ) -> Result<Written, WriteError> {
         let FileOrder { from, to, last, decision, .. } = order;
         let temporary = self.needs_temporary(decision).then(|| self.temporary_in(from, to));
@@ -248,7 +248,7 @@ impl Session<'_> {
     fn fill(
         &mut self,
         order: FileOrder<'_>,
-        supply: &Supply,
+        supply: &OpenedSource,
         file: &Unfinished<'_>,
         tap: Option<&Tap>,
     ) -> Result<(u64, bool), EntryError> {
@@ -317,7 +317,7 @@ impl Session<'_> {
         &self,
         order: FileOrder<'_>,
         mut file: Unfinished<'_>,
-        supply: &Supply,
+        supply: &OpenedSource,
     ) -> Result<(), WriteError> {
         let FileOrder { from, to, last, decision, others, .. } = order;
         let shown = || to.place.entry(last);
@@ -358,7 +358,7 @@ impl Session<'_> {
     pub fn write_into(
         &mut self,
         order: FileOrder<'_>,
-        supply: &Supply,
+        supply: &OpenedSource,
         wanted: Option<&RangeCopy>,
     ) -> Result<Written, WriteError> {
         let FileOrder { from, to, last, .. } = order;
@@ -434,7 +434,7 @@ impl Session<'_> {
         &mut self,
         order: FileOrder<'_>,
         file: &Unfinished<'_>,
-        (supply, wanted): (&Supply, Option<&RangeCopy>),
+        (supply, wanted): (&OpenedSource, Option<&RangeCopy>),
         transfer: Transfer<'_>,
     ) -> Result<Written, EntryError> {
         let (local, size) = (self.local, supply.metadata.size);
@@ -468,7 +468,7 @@ impl Session<'_> {
     fn open_or_make<'t>(
         &self,
         order: FileOrder<'t>,
-        supply: &Supply,
+        supply: &OpenedSource,
     ) -> Result<Unfinished<'t>, EntryError> {
         let FileOrder { from, to, last, .. } = order;
         let existing = order.decision != Decision::Create;

@@ -3,7 +3,7 @@ use dmover_model::{
     DoneParts, EntryError, ErrorClass, Identity, Metadata, Name, Operation, PartialFile, Side,
     Timestamp, When,
 };
-use dmover_sys::copy::{self, Offer};
+use dmover_sys::copy::{self, KernelAnswer};
 use dmover_sys::stat::{FileType, Stat};
 use dmover_sys::{AsFd, Errno, OwnedFd, cache, directory, file, path, set, stat};
 
@@ -14,7 +14,7 @@ use crate::end::{Local, LocalEnd};
 use crate::error::entry_error;
 use crate::file::{FileOrder, Unfinished, cannot_share};
 use crate::session::{Session, WriteError};
-use crate::source::Supply;
+use crate::source::OpenedSource;
 
 mod part;
 
@@ -72,7 +72,7 @@ impl Session<'_> {
     pub fn begin_large<'t>(
         &mut self,
         order: FileOrder<'t>,
-        supply: &Supply,
+        supply: &OpenedSource,
     ) -> Result<Start<'t>, EntryError> {
         let FileOrder { from, to, last, .. } = order;
         let temporary = self.temporary_in(from, to);
@@ -120,7 +120,7 @@ impl Session<'_> {
     fn share_whole(
         &mut self,
         order: FileOrder<'_>,
-        supply: &Supply,
+        supply: &OpenedSource,
         file: &Unfinished<'_>,
         tap: Option<&Tap>,
     ) -> Result<bool, EntryError> {
@@ -155,7 +155,7 @@ impl Session<'_> {
     pub fn end_shared(
         &self,
         order: FileOrder<'_>,
-        supply: &Supply,
+        supply: &OpenedSource,
         file: Unfinished<'_>,
         tap: Option<Box<Tap>>,
     ) -> Result<Vec<Made>, WriteError> {
@@ -171,7 +171,7 @@ impl Session<'_> {
     pub fn seal(
         &self,
         order: FileOrder<'_>,
-        supply: &Supply,
+        supply: &OpenedSource,
         mut file: Unfinished<'_>,
     ) -> Result<(), WriteError> {
         file.replaces = self.local.takes_after(order.to, order.last, order.existing);
@@ -182,7 +182,7 @@ impl Session<'_> {
     fn end_file(
         &self,
         order: FileOrder<'_>,
-        supply: &Supply,
+        supply: &OpenedSource,
         file: Unfinished<'_>,
     ) -> Result<(), WriteError> {
         let shown = || order.to.place.entry(order.last);
@@ -199,7 +199,7 @@ impl Session<'_> {
         &self,
         (from, to): (&SourceDirectory, &'t TargetDirectory),
         last: &[u8],
-        supply: &Supply,
+        supply: &OpenedSource,
         partial: &PartialFile,
     ) -> Result<Option<Begun<'t>>, EntryError> {
         let Some(old) = self.open_partial(to, partial, supply) else { return Ok(None) };
@@ -226,7 +226,7 @@ impl Session<'_> {
         &self,
         target: &TargetDirectory,
         partial: &PartialFile,
-        supply: &Supply,
+        supply: &OpenedSource,
     ) -> Option<OwnedFd> {
         let rules = self.local.rules;
         let wanted = partial.version == Some(supply.metadata.version())
@@ -276,13 +276,14 @@ impl Session<'_> {
         &self,
         (from, target): (&SourceDirectory, &'t TargetDirectory),
         last: &[u8],
-        supply: &Supply,
+        supply: &OpenedSource,
         old: &OwnedFd,
     ) -> Result<Option<(Name, Unfinished<'t>)>, EntryError> {
         let name = self.temporary_in(from, target);
         let unfinished = self.create_file(target, name.as_bytes(), last, supply)?;
         // If blocks cannot be shared, the file is started again: a copy of the old data would be written as well.
-        let is_shared = matches!(copy::clone_file(old, unfinished.fd()), Ok(Offer::Done(())));
+        let is_shared =
+            matches!(copy::clone_file(old, unfinished.fd()), Ok(KernelAnswer::Done(())));
         // The record says of it at once that the shared blocks are on storage.
         let is_durable = is_shared && file::sync_data(unfinished.fd()).is_ok();
         Ok(is_durable.then_some((name, unfinished)))

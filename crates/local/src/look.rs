@@ -2,7 +2,7 @@
 use dmover_model::{
     EntryError, EntryKind, ErrorClass, Identity, Metadata, Operation, Side, Timestamp,
 };
-use dmover_observe::{Activity, station};
+use dmover_observe::{Activity, activity};
 use dmover_plan::equality::same_time;
 use dmover_sys::stat::{ATTRIBUTE_APPEND, ATTRIBUTE_IMMUTABLE, FileType, Stat};
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, path, set, stat};
@@ -29,7 +29,7 @@ impl Local<'_> {
         name: &[u8],
         follows: bool,
     ) -> Result<Seen, EntryError> {
-        station::at(Activity::SourceNames);
+        activity::at(Activity::SourceNames);
         let shown = || from.place.entry(name);
         let found = stat::stat_at(&from.fd, name, follows).map_err(|e| {
             let mut error = entry_error(Side::Source, Operation::Stat, shown(), e);
@@ -61,7 +61,7 @@ impl Local<'_> {
         name: &[u8],
         reads_links: bool,
     ) -> Result<Option<Seen>, EntryError> {
-        station::at(Activity::TargetNames);
+        activity::at(Activity::TargetNames);
         let fail =
             |operation, e| entry_error(Side::Destination, operation, to.place.entry(name), e);
         let metadata = match stat::stat_at(&to.fd, name, false) {
@@ -128,9 +128,9 @@ pub fn look_at_both(
     to: &TargetDirectory,
     name: &[u8],
 ) -> Option<BothSides> {
-    station::at(Activity::SourceNames);
+    activity::at(Activity::SourceNames);
     let new = stat::stat_at(&from.fd, name, false).ok()?;
-    station::at(Activity::TargetNames);
+    activity::at(Activity::TargetNames);
     let old = stat::stat_at(&to.fd, name, false).ok()?;
     Some(BothSides { new, old })
 }

@@ -1,6 +1,6 @@
 //! New directories of the destination.
 use dmover_model::{EntryError, ErrorClass, Metadata, Operation, Side, TreePath};
-use dmover_observe::{Activity, station};
+use dmover_observe::{Activity, activity};
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, path, stat};
 use dmover_tree::Limit;
 
@@ -56,7 +56,7 @@ impl Local<'_> {
     /// # Errors
     /// It cannot be opened, or its metadata cannot be read.
     pub fn arrive(&self, new: &NewDirectory<'_>) -> Result<Arrival, EntryError> {
-        station::at(Activity::TargetNames);
+        activity::at(Activity::TargetNames);
         let NewDirectory { parent, name, place, .. } = new;
         match self.open_own_directory(parent, name) {
             Ok(fd) => self.end.target_directory(fd, false, place.clone()).map(Arrival::Entered),
@@ -80,7 +80,7 @@ impl Session<'_> {
         source: &Metadata,
         tried: &mut bool,
     ) -> Result<TargetDirectory, EntryError> {
-        station::at(Activity::TargetNames);
+        activity::at(Activity::TargetNames);
         let NewDirectory { parent, name, place, .. } = new;
         let fail = |operation, e| entry_error(Side::Destination, operation, place.own(), e);
         let privileged = self.local.end.privilege.privileged;

@@ -7,7 +7,7 @@ use dmover_model::{
     ByteRange, Content as Recorded, EntryError, ErrorClass, Metadata, Operation, PathBytes, Side,
 };
 use dmover_plan::decide::Decision;
-use dmover_sys::copy::Offer;
+use dmover_sys::copy::KernelAnswer;
 use dmover_sys::{AsFd, Errno, OwnedFd, cache, copy, file, path, stat};
 
 use crate::content::{Holes, Transfer};
@@ -15,7 +15,7 @@ use crate::error::{EPERM, at_destination, changed, entry_error};
 use crate::file::{FileOrder, Unfinished};
 use crate::pair::Pair;
 use crate::session::{Session, WriteError};
-use crate::source::{Content, Supply, open_to_read};
+use crate::source::{Content, OpenedSource, open_to_read};
 
 /// The repair of a file.
 #[derive(Clone, Copy)]
@@ -23,7 +23,7 @@ pub struct Mending<'a> {
     /// The file, and its directories.
     pub order: FileOrder<'a>,
     /// The source.
-    pub supply: &'a Supply,
+    pub supply: &'a OpenedSource,
     /// The version of the destination that was compared.
     pub found: &'a Metadata,
     /// The ranges that differ.
@@ -79,17 +79,17 @@ impl Session<'_> {
         let temporary = self.temporary_in(from, to);
         let unfinished = self.create_file(to, temporary.as_bytes(), last, supply)?;
         match copy::clone_file(&old, unfinished.fd()) {
-            Ok(Offer::Done(())) => {}
-            Ok(Offer::Never) => {
+            Ok(KernelAnswer::Done(())) => {}
+            Ok(KernelAnswer::Never) => {
                 to.facts.no_clone_from.set(mount);
                 return Ok(false);
             }
             // Whatever else is the matter, the bytes can still be written in place.
-            Ok(Offer::NotThese) | Err(_) => return Ok(false),
+            Ok(KernelAnswer::NotThese) | Err(_) => return Ok(false),
         }
         self.write_ranges(&unfinished, mending)?;
         let shown = || mending.shown();
-        let Supply { metadata, attributes, .. } = supply;
+        let OpenedSource { metadata, attributes, .. } = supply;
         self.local.finish_file(&unfinished, metadata, attributes, true, &shown)?;
         if found.is_locked() {
             // An immutable or append-only file cannot be replaced; the failure is reported.

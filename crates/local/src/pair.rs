@@ -2,7 +2,7 @@
 use dmover_model::{
     ByteRange, EntryError, EntryKind, EntryRecord, Metadata, Operation, PathBytes, Side,
 };
-use dmover_observe::{Activity, station};
+use dmover_observe::{Activity, activity};
 use dmover_sys::{OwnedFd, path, stat};
 use dmover_tree::Permit;
 
@@ -97,9 +97,9 @@ impl Local<'_> {
             let metadata = self.end.mounts.metadata(&stat::stat_fd(&fd).ok()?);
             Some(Content { stored, ..Content::new(fd, metadata, facts) })
         };
-        station::at(Activity::SourceNames);
+        activity::at(Activity::SourceNames);
         let source = open(&from.fd, &from.facts)?;
-        station::at(Activity::TargetNames);
+        activity::at(Activity::TargetNames);
         let destination = open(&to.fd, &to.facts)?;
         Some(Pair { source, destination })
     }

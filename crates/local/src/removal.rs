@@ -2,7 +2,7 @@
 use dmover_model::{
     EntryError, EntryKind, ErrorClass, ExtraName, Metadata, Operation, Side, TreePath,
 };
-use dmover_observe::{Activity, station};
+use dmover_observe::{Activity, activity};
 use dmover_sys::{AsFd, Errno, directory, flags, path};
 
 use crate::directory::TargetDirectory;
@@ -32,7 +32,7 @@ impl Session<'_> {
         target: &TargetDirectory,
         name: &ExtraName,
     ) -> Result<Option<Metadata>, EntryError> {
-        station::at(Activity::TargetNames);
+        activity::at(Activity::TargetNames);
         let shown = || target.place.entry(name.name.as_bytes());
         let at = (Side::Destination, Operation::Unlink);
         let found = self.local.end.find_target(target, name.name.as_bytes());

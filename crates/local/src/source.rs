@@ -2,7 +2,7 @@
 use dmover_model::{
     EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Note, Operation, PathBytes, Side,
 };
-use dmover_observe::{Activity, station};
+use dmover_observe::{Activity, activity};
 use dmover_sys::stat::Stat;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, BorrowedFd, Errno, OwnedFd, cache, file, path, stat};
@@ -25,7 +25,7 @@ const RACY_WAITS_MAX: u32 = 10;
 /// An open source file with its attributes.
 ///
 /// The content is a descriptor, so that copies inside the kernel stay possible.
-pub struct Supply {
+pub struct OpenedSource {
     /// The open file.
     pub(crate) fd: OwnedFd,
     /// Its metadata: the version that is copied.
@@ -62,7 +62,7 @@ impl OpenFile<'_> {
     }
 }
 
-impl Supply {
+impl OpenedSource {
     /// The open file.
     pub fn open_file(&self) -> OpenFile<'_> {
         OpenFile { fd: self.fd.as_fd(), metadata: &self.metadata }
@@ -136,7 +136,7 @@ impl Local<'_> {
         permit: &dyn Permit,
     ) -> Option<(Opened, Metadata)> {
         permit.one_more(Limit::Opens);
-        station::at(Activity::SourceNames);
+        activity::at(Activity::SourceNames);
         let fd = path::open_file_at(&from.fd, name, false).ok()?;
         let found = stat::stat_fd(&fd).ok()?;
         Some((Opened { fd, found }, self.end.mounts.metadata(&found)))
@@ -154,7 +154,7 @@ impl Local<'_> {
         permit: &dyn Permit,
     ) -> Result<Opened, EntryError> {
         permit.one_more(Limit::Opens);
-        station::at(Activity::SourceNames);
+        activity::at(Activity::SourceNames);
         let fail = |operation, e| entry_error(Side::Source, operation, from.place.entry(name), e);
         let opened = open_to_read(&from.fd, name, follows, permit);
         let fd = opened.map_err(|e| fail(Operation::Open, e))?;
@@ -202,11 +202,11 @@ impl Local<'_> {
         record: &EntryRecord,
         Opened { fd, found }: Opened,
         permit: &dyn Permit,
-    ) -> Result<Supply, EntryError> {
+    ) -> Result<OpenedSource, EntryError> {
         let metadata = self.settled(from, record, (&fd, found), permit)?;
         let shown = || from.place.entry(record.name.as_bytes());
         let attributes = self.attributes().read(fd.as_fd(), Held::Open, &shown)?;
-        Ok(Supply { fd, metadata, attributes })
+        Ok(OpenedSource { fd, metadata, attributes })
     }
 
     /// The metadata of an open source file once its times can show a later change, if it is the file of the record.
@@ -236,7 +236,7 @@ impl Local<'_> {
         &self,
         from: &SourceDirectory,
         name: &[u8],
-        supply: &Supply,
+        supply: &OpenedSource,
     ) -> Result<(), EntryError> {
         self.compare_version(&from.facts, supply.open_file(), &|| from.place.entry(name))
     }

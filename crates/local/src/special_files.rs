@@ -1,6 +1,6 @@
 //! Symbolic links, FIFOs, sockets and device nodes.
 use dmover_model::{EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Operation, Side};
-use dmover_observe::{Activity, station};
+use dmover_observe::{Activity, activity};
 use dmover_plan::decide::Decision;
 use dmover_sys::directory::{self, NodeType};
 use dmover_sys::xattr::{self, Held};
@@ -69,7 +69,7 @@ impl Session<'_> {
         record: &EntryRecord,
         name: &[u8],
     ) -> Result<(), EntryError> {
-        station::at(Activity::TargetNames);
+        activity::at(Activity::TargetNames);
         let node = match record.metadata.kind {
             EntryKind::Fifo => Some(NodeType::Fifo),
             EntryKind::Socket => Some(NodeType::Socket),

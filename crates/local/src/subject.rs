@@ -1,6 +1,6 @@
 //! Files that a person names to be hashed, and files of trees beside them.
 use dmover_model::{EntryError, EntryKind, ErrorClass, Operation, PathBytes, Side};
-use dmover_observe::{Activity, station};
+use dmover_observe::{Activity, activity};
 use dmover_sys::{Errno, file, path, stat};
 use dmover_tree::Permit;
 use std::path::Path;
@@ -40,7 +40,7 @@ impl Local<'_> {
         permit: &dyn Permit,
         shown: &dyn Fn() -> PathBytes,
     ) -> Result<Content, EntryError> {
-        station::at(Activity::SourceNames);
+        activity::at(Activity::SourceNames);
         let is_entry = matches!(subject, Subject::Entry { .. });
         let fail = |operation, e| {
             let mut error = entry_error(Side::Source, operation, shown(), e);

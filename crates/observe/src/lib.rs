@@ -2,6 +2,7 @@
 //! Nothing here prints.
 #![forbid(unsafe_code)]
 
+pub mod activity;
 mod counters;
 pub mod exposition;
 mod log;
@@ -9,16 +10,15 @@ mod mutex;
 mod outlook;
 mod slowest;
 mod spread;
-pub mod station;
 pub mod view;
 
+pub use activity::{Activity, CLASSES, CurrentActivity};
 pub use counters::{Counter, Counters, Snapshot};
 pub use log::{LogFormat, LogLevel, LogLine, overhear, start_log};
 pub use mutex::lock;
 pub use outlook::{Amount, Outlook, Slot, Stage, Total};
 pub use slowest::{Slow, Slowest};
 pub use spread::Spread;
-pub use station::{Activity, CLASSES, Station};
 pub use view::{Board, JobView, MountView, MoverView, NicView, ProcessView, SessionView};
 
 use dmover_model::Event;

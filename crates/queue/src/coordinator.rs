@@ -63,7 +63,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A fleet of movers behind a broker.
 pub struct NatsFleets {
     link: Arc<Link>,
-    terms: Terms,
+    terms: FleetOptions,
     trust: Arc<Trust>,
     /// The broker has accepted a job.
     is_known: AtomicBool,
@@ -71,7 +71,7 @@ pub struct NatsFleets {
 
 /// Which movers may work for a job, and the time limits.
 #[derive(Debug, Clone)]
-pub struct Terms {
+pub struct FleetOptions {
     /// A mover that sends no message for this long loses its tasks.
     pub lease: Duration,
     /// A job ends after this long without a mover or a broker.
@@ -87,7 +87,7 @@ impl NatsFleets {
     ///
     /// # Errors
     /// The broker cannot be reached, refuses the credentials, or lacks a required feature.
-    pub fn connect(address: &Address, terms: Terms, trust: Trust) -> Result<Self, Fatal> {
+    pub fn connect(address: &Address, terms: FleetOptions, trust: Trust) -> Result<Self, Fatal> {
         let begun = Lease::now_ms();
         let within = BEGIN_WITHIN.min(terms.patience).as_millis() as u64;
         let link = loop {
@@ -185,7 +185,7 @@ impl NatsFleet {
         (link, trust): (&Arc<Link>, &Arc<Trust>),
         offer: &JobOffer,
         engine: Arc<Engine>,
-        Terms { lease, patience, only, pool }: Terms,
+        FleetOptions { lease, patience, only, pool }: FleetOptions,
         within: Duration,
     ) -> Result<Self, Fatal> {
         let names = Names { job: offer.key.clone(), run: offer.run };

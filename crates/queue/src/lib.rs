@@ -32,7 +32,7 @@ mod watchdog;
 
 pub use address::{Address, JoinFile};
 pub use broker::{Broker, BrokerOptions, Tls};
-pub use coordinator::{NatsFleets, Terms};
+pub use coordinator::{FleetOptions, NatsFleets};
 pub use identity::{Identity, Trust};
 pub use mover::{Mover, MoverOptions, Sessions};
 pub use nics::nics;

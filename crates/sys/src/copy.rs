@@ -3,7 +3,7 @@ use crate::{AsFd, Errno, Result, retry};
 
 /// What the kernel says when it is asked to do something with two files on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Offer<T> {
+pub enum KernelAnswer<T> {
     /// Done.
     Done(T),
     /// Not with these two files: a sandbox, a swap file, an odd inode. The next pair may be better.
@@ -12,7 +12,7 @@ pub enum Offer<T> {
     Never,
 }
 
-impl<T> Offer<T> {
+impl<T> KernelAnswer<T> {
     fn of(call: Result<T>) -> Result<Self> {
         match call {
             Ok(answer) => Ok(Self::Done(answer)),
@@ -31,8 +31,8 @@ pub fn copy_range(
     destination: impl AsFd,
     destination_offset: u64,
     length: usize,
-) -> Result<Offer<usize>> {
-    Offer::of(retry(|| {
+) -> Result<KernelAnswer<usize>> {
+    KernelAnswer::of(retry(|| {
         let (mut from, mut to) = (source_offset, destination_offset);
         let (source, destination) = (source.as_fd(), destination.as_fd());
         rustix::fs::copy_file_range(source, Some(&mut from), destination, Some(&mut to), length)
@@ -42,6 +42,6 @@ pub fn copy_range(
 /// Makes the whole destination share the source's blocks (FICLONE, ioctl_ficlone(2)).
 ///
 /// `Ok(false)`: these two files cannot share blocks.
-pub fn clone_file(source: impl AsFd, destination: impl AsFd) -> Result<Offer<()>> {
-    Offer::of(retry(|| rustix::fs::ioctl_ficlone(destination.as_fd(), source.as_fd())))
+pub fn clone_file(source: impl AsFd, destination: impl AsFd) -> Result<KernelAnswer<()>> {
+    KernelAnswer::of(retry(|| rustix::fs::ioctl_ficlone(destination.as_fd(), source.as_fd())))
 }

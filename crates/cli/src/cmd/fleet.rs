@@ -4,8 +4,8 @@ use dmover_host::signals;
 use dmover_model::{ExitCode as Code, Fatal, TaskClass};
 use dmover_observe::{Board, JobView, SessionView, exposition};
 use dmover_queue::{
-    Address, Broker, BrokerOptions, Identity, Mover, MoverOptions, NatsFleets, Terms, Tls, Trust,
-    Watchdog, nics,
+    Address, Broker, BrokerOptions, FleetOptions, Identity, Mover, MoverOptions, NatsFleets, Tls,
+    Trust, Watchdog, nics,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
@@ -53,7 +53,7 @@ fn connect(args: &FleetArgs) -> Result<Option<Arc<dyn Fleets>>, ExitCode> {
     let lease = Duration::from_millis(args.lease);
     let patience = Duration::from_millis(args.mover_wait);
     let (only, pool) = (args.only_movers.clone(), args.limit_pool.clone());
-    let terms = Terms { lease, patience, only, pool };
+    let terms = FleetOptions { lease, patience, only, pool };
     let fleets = address(broker, credentials, args.insecure).and_then(|address| {
         let trust = Trust::of_coordinator(&key_directories(), &address, &paths(&args.trust))?;
         NatsFleets::connect(&address, terms.clone(), trust)

@@ -7,13 +7,13 @@ use dmover_local::error::cancelled;
 use dmover_local::file::Temporary;
 use dmover_local::put_in_place::Renaming;
 use dmover_model::{EntryError, Operation, Side};
-use dmover_observe::{Activity, station};
+use dmover_observe::{Activity, activity};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::level::Level;
 use crate::mover::Mover;
-use crate::planned::{Moved, Planned};
+use crate::planned::{CopyResult, Planned};
 use crate::waiting_files::{WaitingFile, WaitingFiles};
 
 impl Mover<'_> {
@@ -22,7 +22,7 @@ impl Mover<'_> {
         &mut self,
         level: &Level,
         planned: Planned,
-        (moved, temporary): (Moved, Temporary),
+        (moved, temporary): (CopyResult, Temporary),
         started: Instant,
     ) {
         self.waiting.files += 1;
@@ -66,7 +66,7 @@ impl Mover<'_> {
 
     /// Flushes everything that was written so far.
     fn make_written_durable(&mut self) {
-        station::at(Activity::TargetData);
+        activity::at(Activity::TargetData);
         if let Err(error) = self.session.flush_written() {
             // The files under temporary names may not be whole: none gets its name.
             self.unflushed = Some(error);
@@ -76,7 +76,7 @@ impl Mover<'_> {
     fn give_name(&mut self, level: &Level, waiting: WaitingFile) {
         let WaitingFile { planned, moved, temporary, started } = waiting;
         let Some(target) = &level.target else { return };
-        station::at(Activity::TargetNames);
+        activity::at(Activity::TargetNames);
         let last = planned.record.destination_name().as_bytes();
         let engine = self.engine;
         let renamed = match self.unflushed {

@@ -6,14 +6,14 @@ use dmover_local::error::is_locked_out;
 use dmover_local::session::WriteError;
 use dmover_local::source::Opened;
 use dmover_model::{Action, EntryError, EntryKind, Event, Item, Operation, Side, Verb, When};
-use dmover_observe::{Counter, station};
+use dmover_observe::{Counter, activity};
 use dmover_plan::decide::Decision;
 use dmover_plan::itemize;
 use std::time::Instant;
 
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use crate::planned::{Moved, Planned};
+use crate::planned::{CopyResult, Planned};
 
 mod deferred_rename;
 
@@ -89,7 +89,7 @@ impl Mover<'_> {
         level: &Level,
         planned: &Planned,
         opened: Option<Opened>,
-    ) -> Result<Moved, WriteError> {
+    ) -> Result<CopyResult, WriteError> {
         let record = &planned.record;
         if let Decision::Refuse(class, words) = planned.decision {
             let path = level.target_path(record.destination_name().as_bytes());
@@ -100,14 +100,14 @@ impl Mover<'_> {
             Decision::Skip => return Ok(self.digest_of_skipped(level, record)?),
             Decision::Clear if !self.engine.spec.policy.dry_run => {
                 self.clear(level, planned);
-                return Ok(Moved::otherwise(Decision::Clear));
+                return Ok(CopyResult::otherwise(Decision::Clear));
             }
             Decision::Clear if !self.clear(level, planned) => {
-                return Ok(Moved::otherwise(Decision::Clear));
+                return Ok(CopyResult::otherwise(Decision::Clear));
             }
             Decision::Clear => {
                 let instead = Some(Decision::Replace);
-                return Ok(Moved { instead, ..self.would_move(level, planned) });
+                return Ok(CopyResult { instead, ..self.would_move(level, planned) });
             }
             Decision::Compare => {
                 if let Some(decision) = self.compare_with_source(level, planned)? {
@@ -116,7 +116,7 @@ impl Mover<'_> {
                 if self.engine.spec.verb != Verb::Sync {
                     // What is equal keeps its attributes, whatever they are.
                     let kept = self.digest_of_skipped(level, record)?;
-                    return Ok(Moved { instead: Some(Decision::Skip), ..kept });
+                    return Ok(CopyResult { instead: Some(Decision::Skip), ..kept });
                 }
                 return self.inspect(level, planned);
             }
@@ -126,7 +126,7 @@ impl Mover<'_> {
         let target = match &level.target {
             Some(target) if !self.engine.spec.policy.dry_run => target,
             _ if planned.is_in_base() => {
-                return Ok(Moved::otherwise(Decision::Share));
+                return Ok(CopyResult::otherwise(Decision::Share));
             }
             _ => return Ok(self.would_move(level, planned)),
         };
@@ -147,14 +147,14 @@ impl Mover<'_> {
         level: &Level,
         planned: &Planned,
         decision: Decision,
-    ) -> Result<Moved, WriteError> {
+    ) -> Result<CopyResult, WriteError> {
         let planned = Planned { decision, ..planned.clone() };
         let moved = self.bring(level, &planned, None)?;
-        Ok(Moved { instead: Some(decision), ..moved })
+        Ok(CopyResult { instead: Some(decision), ..moved })
     }
 
     /// Sets the attributes of an entry with the right content.
-    fn inspect(&mut self, level: &Level, planned: &Planned) -> Result<Moved, WriteError> {
+    fn inspect(&mut self, level: &Level, planned: &Planned) -> Result<CopyResult, WriteError> {
         let needed = self.dress_if_unlike(level, planned)?;
         if needed == Decision::Replace {
             return self.bring_instead(level, planned, needed);
@@ -164,7 +164,7 @@ impl Mover<'_> {
         // Other attributes have moved the change time, so another attempt would skip the entry.
         let in_place = needed == Decision::Inspect;
         let kept = kept.map_err(|error| WriteError { error, in_place })?;
-        Ok(Moved { instead: Some(needed), ..kept })
+        Ok(CopyResult { instead: Some(needed), ..kept })
     }
 
     fn explain(
@@ -186,7 +186,7 @@ impl Mover<'_> {
         &mut self,
         level: &Level,
         planned: &Planned,
-        moved: Moved,
+        moved: CopyResult,
         started: Instant,
     ) {
         let engine = self.engine;
@@ -247,7 +247,7 @@ impl Mover<'_> {
             }
             engine.progress();
         }
-        station::did(station::ENTRY_WORK);
+        activity::did(activity::ENTRY_WORK);
         let moved_bytes = moved.bytes;
         if engine.spec.policy.digest.is_some() {
             let kept = action == Action::Skipped && !self.is_equal_there(level, planned);
@@ -274,22 +274,22 @@ impl Mover<'_> {
     }
 
     /// The bytes that a dry run reports for an entry; holes are not copied.
-    fn would_move(&self, level: &Level, planned: &Planned) -> Moved {
+    fn would_move(&self, level: &Level, planned: &Planned) -> CopyResult {
         let record = &planned.record;
         let size = match record.metadata.kind {
             EntryKind::File => record.metadata.size,
-            _ => return Moved::default(),
+            _ => return CopyResult::default(),
         };
         let has_holes = record.metadata.may_have_holes()
             && level.source.facts.local
             && level.root.range.is_none()
             && self.engine.spec.policy.sparse != When::Never;
         if !has_holes {
-            return Moved::bytes(size);
+            return CopyResult::bytes(size);
         }
         // What cannot be opened will be an error of the copy.
         let follows = self.engine.follows(level);
-        Moved::bytes(level.source.data_in(record.name.as_bytes(), follows, size))
+        CopyResult::bytes(level.source.data_in(record.name.as_bytes(), follows, size))
     }
 }
 

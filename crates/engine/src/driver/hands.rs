@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Job;
+use crate::concurrency_driver::Allowance;
 use crate::context::Engine;
 use crate::fleet::{Fleet, JobOffer};
 use crate::mover_pool::MoverPool;
-use crate::pace::Allowance;
 use crate::queue::{Dispatch, LocalQueue};
 
 /// A mover in this process that makes no progress for this long has lost its task.

@@ -2,7 +2,7 @@
 //! one.
 use dmover_journal::Unneeded;
 use dmover_local::large_file::{Begun, remove_temporary, remove_unneeded};
-use dmover_local::source::Supply;
+use dmover_local::source::OpenedSource;
 use dmover_model::{EntryError, FileRef, Identity, LargeFile, LargeNews, SealTask, Timestamp};
 
 use crate::context::Engine;
@@ -16,7 +16,7 @@ impl Mover<'_> {
         level: &Level,
         target: &'t TargetDirectory,
         of: &FileRef,
-        supply: &Supply,
+        supply: &OpenedSource,
     ) -> Result<Option<Begun<'t>>, EntryError> {
         let Some(partial) = self.lease.task.partial.as_deref() else { return Ok(None) };
         // The file was open for writing: a write through a mapping need not have changed a time.

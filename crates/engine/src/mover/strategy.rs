@@ -6,7 +6,7 @@ use dmover_model::{FileRef, LinkGroup, Metadata, Name};
 use super::Mover;
 use crate::context::Engine;
 use crate::level::Level;
-use crate::planned::{Moved, Planned};
+use crate::planned::{CopyResult, Planned};
 
 /// What a verb does with the entries that a scan finds.
 pub(crate) trait Strategy: Sync {
@@ -17,7 +17,7 @@ pub(crate) trait Strategy: Sync {
         level: &Level,
         planned: &Planned,
         opened: Option<Opened>,
-    ) -> Result<Moved, WriteError>;
+    ) -> Result<CopyResult, WriteError>;
 
     /// Begins a file that gets tasks of its own, for this time.
     fn large_file(

@@ -4,7 +4,7 @@ use dmover_model::{
     ChangedPlace, EntryError, EntryKind, Metadata, Name, NewTask, Parent, RootId, ScanNames,
     TaskKind, TreePath,
 };
-use dmover_observe::{Activity, station};
+use dmover_observe::{Activity, activity};
 use dmover_plan::temporary::is_temporary;
 
 use crate::level::Level;
@@ -113,7 +113,7 @@ impl Mover<'_> {
     }
 
     fn look_for(&self, level: &Level, name: &[u8]) -> Result<Option<Metadata>, EntryError> {
-        station::at(Activity::SourceNames);
+        activity::at(Activity::SourceNames);
         self.engine.end.present(&level.source, name)
     }
 

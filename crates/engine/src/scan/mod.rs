@@ -9,7 +9,7 @@ use dmover_model::{
     Action, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, Item, Metadata, Name, NewNode,
     NewTask, Operation, Parent, ScanNames, Side, TaskKind, Verb,
 };
-use dmover_observe::{Activity, Counter, station};
+use dmover_observe::{Activity, Counter, activity};
 use dmover_plan::itemize;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -395,11 +395,11 @@ impl Mover<'_> {
         frames: &mut [Frame],
         seen: &mut Option<SeenNames>,
     ) -> Result<(), CallFailed> {
-        station::at(Activity::SourceNames);
+        activity::at(Activity::SourceNames);
         let index = frames.len() - 1;
         let mut names: Vec<Seen> = Vec::with_capacity(BATCH);
         let mut shard_bytes = 0;
-        let mut glance = self.glance(&frames[index].level);
+        let mut quick_check = self.quick_check(&frames[index].level);
         let mut buffer = self.readers.pop().unwrap_or_default();
         let listing = frames[index].level.source.listing();
         let result = listing.and_then(|listing| {
@@ -408,8 +408,8 @@ impl Mover<'_> {
                 if let Some(seen) = seen {
                     seen.insert(bytes);
                 }
-                if let Some(glance) = glance.as_mut().filter(|_| kind == ListedKind::File)
-                    && self.is_left_alone(&frames[index].level, bytes, glance)
+                if let Some(quick_check) = quick_check.as_mut().filter(|_| kind == ListedKind::File)
+                    && self.is_left_alone(&frames[index].level, bytes, quick_check)
                 {
                     return Ok(true);
                 }
@@ -439,7 +439,7 @@ impl Mover<'_> {
             })
         });
         self.readers.push(buffer);
-        self.end_glance(glance);
+        self.end_quick_check(quick_check);
         self.take_or_shard(frames, names);
         result
     }

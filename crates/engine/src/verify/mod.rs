@@ -19,7 +19,7 @@ use crate::context::Engine;
 use crate::finding::{Finding, Unrepaired};
 use crate::level::{Level, file_ref};
 use crate::mover::Mover;
-use crate::planned::{Moved, Planned};
+use crate::planned::{CopyResult, Planned};
 
 mod content;
 mod records;
@@ -95,11 +95,11 @@ impl Mover<'_> {
         level: &Level,
         planned: &Planned,
         round: u32,
-    ) -> Result<Moved, WriteError> {
+    ) -> Result<CopyResult, WriteError> {
         if let Compared::Done(finding) = self.compare(level, planned, Some(round))? {
             self.conclude(level, planned, finding)?;
         }
-        Ok(Moved::default())
+        Ok(CopyResult::default())
     }
 
     /// `round`: the number of attempts, for large files that separate tasks compare in parts.

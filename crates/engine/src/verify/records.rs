@@ -8,7 +8,7 @@ use dmover_model::{
     Name, NewTask, Parent, Record, RecordsTask, Shape, Side, TaskKind, TreePath, VerifyLevel,
     Version,
 };
-use dmover_observe::{Activity, Counter, station};
+use dmover_observe::{Activity, Counter, activity};
 use dmover_plan::chunk;
 use dmover_plan::verify::{Differing, Scope, Sight, differences};
 use dmover_tree::Permit;
@@ -102,7 +102,7 @@ impl Mover<'_> {
         place: &mut Option<Level>,
         round: u32,
     ) -> Result<(), EntryError> {
-        station::at(Activity::TargetNames);
+        activity::at(Activity::TargetNames);
         let engine = self.engine;
         let Some((directory, name)) = record.path.split_last() else {
             let level = engine.checked_level(&TreePath::root())?;

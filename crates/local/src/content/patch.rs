@@ -1,6 +1,6 @@
 //! Writes only the ranges that differ from the existing content.
 use dmover_model::{ByteRange, EntryError, When};
-use dmover_observe::{Activity, Counter, station};
+use dmover_observe::{Activity, Counter, activity};
 use dmover_sys::file::{self, DataRange};
 use dmover_sys::{BorrowedFd, Errno};
 
@@ -91,14 +91,14 @@ impl ContentRules<'_> {
             let wanted = (range.end - at).min(room) as usize;
             let wanted = transfer.permit.block_bytes(wanted);
             transfer.permit.bytes(wanted as u64);
-            station::at(Activity::SourceData);
+            activity::at(Activity::SourceData);
             let got = read_all(transfer.source, &mut new[..wanted], at)
                 .map_err(|e| transfer.read_error(e))?;
             if got < wanted {
                 return Err(transfer.shrunk());
             }
             transfer.feed(&new[..wanted]);
-            station::at(Activity::TargetData);
+            activity::at(Activity::TargetData);
             if compare {
                 let there = read_all(transfer.destination, &mut old[..wanted], at)
                     .map_err(|e| transfer.write_error(e))?;

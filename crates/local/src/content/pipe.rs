@@ -1,6 +1,6 @@
 //! Copies blocks from one file to another.
 use dmover_model::EntryError;
-use dmover_observe::{Activity, Counter, station};
+use dmover_observe::{Activity, Counter, activity};
 use dmover_plan::engine::Sides;
 use dmover_sys::buffer::PAGE;
 use dmover_sys::{Errno, cache, file};
@@ -44,7 +44,7 @@ impl<'a> Pipe<'a> {
 
     /// Writes all of `bytes`.
     pub fn write(&mut self, mut bytes: &[u8], mut to: u64) -> Result<(), EntryError> {
-        station::at(Activity::TargetData);
+        activity::at(Activity::TargetData);
         let (rules, transfer) = (self.rules, self.transfer);
         let fail = |e| transfer.write_error(e);
         let end = to + bytes.len() as u64;

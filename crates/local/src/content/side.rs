@@ -3,7 +3,7 @@
 //! Direct I/O needs aligned offsets, lengths and memory. Unaligned heads and tails use the page cache, and after a
 //! refusal the rest does as well.
 use dmover_model::{EntryError, Operation, PathBytes};
-use dmover_observe::{Activity, Counter, station};
+use dmover_observe::{Activity, Counter, activity};
 use dmover_sys::buffer::PAGE;
 use dmover_sys::{BorrowedFd, Errno, cache, file, stat};
 use std::sync::atomic::Ordering;
@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
 
     /// Reads up to `buffer` bytes, 0 at the end of the file.
     pub fn read(&mut self, buffer: &mut [u8], at: u64) -> Result<usize, EntryError> {
-        station::at(Activity::SourceData);
+        activity::at(Activity::SourceData);
         self.try_to_read(buffer, at).map_err(|error| self.fail(error))
     }
 

@@ -10,7 +10,7 @@ use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::error::entry_error;
 use crate::patient_open::past_leases;
 use crate::session::Session;
-use crate::source::Supply;
+use crate::source::OpenedSource;
 
 impl Session<'_> {
     /// Closes an existing file: users whom the old mode and ACL admit must not read the new content, and attributes
@@ -21,7 +21,7 @@ impl Session<'_> {
     pub(crate) fn close_existing(
         &self,
         file: &Unfinished<'_>,
-        supply: &Supply,
+        supply: &OpenedSource,
     ) -> Result<(), Errno> {
         set::mode(file.fd(), self.local.attributes().closed_mode(&supply.metadata) | 0o200)?;
         let names = xattr::list(file.fd(), Held::Open)?.unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Files whose older version at the destination is partly reused.
 use dmover_model::{ByteRange, EntryError, EntryKind, Metadata, Operation, Side, Timestamp, When};
 use dmover_plan::equality::same_time;
-use dmover_sys::copy::Offer;
+use dmover_sys::copy::KernelAnswer;
 use dmover_sys::{cache, copy, file, path, set};
 
 use super::{FileOrder, Unfinished, Written};
@@ -9,7 +9,7 @@ use crate::content::Transfer;
 use crate::directory::TargetDirectory;
 use crate::error::entry_error;
 use crate::session::Session;
-use crate::source::Supply;
+use crate::source::OpenedSource;
 
 /// A modification time that marks an incomplete file: older than that of its source, so that `--update` copies it as
 /// well. If the source has the oldest time that fits into 32 bits, it is another time.
@@ -60,12 +60,12 @@ impl Session<'_> {
         // What cannot be opened for reading is replaced as a whole.
         let Ok(fd) = path::open_file_at(&holder.fd, last, false) else { return Ok(false) };
         match copy::clone_file(&fd, file.fd()) {
-            Ok(Offer::Done(())) => {}
-            Ok(Offer::Never) => {
+            Ok(KernelAnswer::Done(())) => {}
+            Ok(KernelAnswer::Never) => {
                 to.facts.no_clone_from.set(mount);
                 return Ok(false);
             }
-            Ok(Offer::NotThese) | Err(_) => return Ok(false),
+            Ok(KernelAnswer::NotThese) | Err(_) => return Ok(false),
         }
         let fail = |e| entry_error(Side::Destination, Operation::Allocate, to.place.entry(last), e);
         file::set_size(file.fd(), source.size).map(|()| true).map_err(fail)
@@ -76,7 +76,7 @@ impl Session<'_> {
         &mut self,
         order: FileOrder<'_>,
         file: &Unfinished<'_>,
-        supply: &Supply,
+        supply: &OpenedSource,
         transfer: Transfer<'_>,
     ) -> Result<Written, EntryError> {
         let shown = || order.to.place.entry(order.last);
@@ -102,7 +102,7 @@ impl Session<'_> {
         &mut self,
         order: FileOrder<'_>,
         file: &Unfinished<'_>,
-        supply: &Supply,
+        supply: &OpenedSource,
         transfer: Transfer<'_>,
     ) -> Result<Written, EntryError> {
         let (local, size) = (self.local, supply.metadata.size);

@@ -35,6 +35,14 @@ pub(crate) fn wait(args: &WaitArgs) -> ExitCode {
                 failure(&format!("job {job} is still {}", status.phase.word()), "");
                 return exit(Code::Temporary);
             }
+            Followed::Gone => {
+                waiting.say(&format!(
+                    "dmover: job {job}: its record was removed, so its exit code is not known ('sum' \
+                    and 'verify' with --broker remove theirs at the end, 'cleanup' that of any job)"
+                ));
+                worst = worst.max(Code::Partial.code());
+                continue;
+            }
         };
         waiting.say(&format!("dmover: job {job}: {}", outcome(&known.file, &status)));
         worst = worst.max(code_of_end(&status));

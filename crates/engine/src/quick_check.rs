@@ -2,7 +2,7 @@
 //! more, and no memory.
 use dmover_local::look::{BothSides, look_at_both};
 use dmover_model::Overwrite;
-use dmover_observe::{Counter, station};
+use dmover_observe::{Counter, activity};
 use dmover_plan::history::is_racy;
 use dmover_plan::temporary::is_temporary;
 
@@ -16,7 +16,7 @@ const PAUSE_EVERY: u64 = 64;
 
 /// Files of one directory that were skipped.
 #[derive(Debug, Default)]
-pub(crate) struct Glance {
+pub(crate) struct QuickCheck {
     files: u64,
     bytes: u64,
     /// Another mover waits, or the budget is used: further names are processed in the normal way.
@@ -25,7 +25,7 @@ pub(crate) struct Glance {
 
 impl Engine {
     /// Whether two stats are enough for a file without a visible difference.
-    fn takes_glances(&self, level: &Level) -> bool {
+    fn allows_quick_check(&self, level: &Level) -> bool {
         let policy = &self.spec.policy;
         let closely = policy.sync.as_ref().is_some_and(|sync| sync.checksum);
         self.spec.verb.fills()
@@ -44,9 +44,9 @@ impl Engine {
 
 impl Mover<'_> {
     /// A quick check for the files of a directory, if it is possible there.
-    pub(crate) fn glance(&self, level: &Level) -> Option<Glance> {
+    pub(crate) fn quick_check(&self, level: &Level) -> Option<QuickCheck> {
         let resumed = self.lease.task.resumed;
-        (!resumed && self.engine.takes_glances(level)).then(Glance::default)
+        (!resumed && self.engine.allows_quick_check(level)).then(QuickCheck::default)
     }
 
     /// Whether a regular file is up to date. If in doubt it is not, and the normal way decides.
@@ -54,12 +54,14 @@ impl Mover<'_> {
         &mut self,
         level: &Level,
         name: &[u8],
-        glance: &mut Glance,
+        quick_check: &mut QuickCheck,
     ) -> bool {
-        let Some(target) = level.target.as_ref().filter(|_| !glance.over) else { return false };
-        if glance.files % PAUSE_EVERY == PAUSE_EVERY - 1 {
+        let Some(target) = level.target.as_ref().filter(|_| !quick_check.over) else {
+            return false;
+        };
+        if quick_check.files % PAUSE_EVERY == PAUSE_EVERY - 1 {
             self.lease.extend();
-            glance.over = self.queue.is_hungry(Class::Small)
+            quick_check.over = self.queue.is_hungry(Class::Small)
                 || self.budget_is_spent()
                 || self.engine.control.is_stopping();
         }
@@ -72,10 +74,10 @@ impl Mover<'_> {
         {
             return false;
         }
-        glance.files += 1;
-        glance.bytes += both.size();
+        quick_check.files += 1;
+        quick_check.bytes += both.size();
         self.spent.entries += 1;
-        station::did(station::ENTRY_WORK);
+        activity::did(activity::ENTRY_WORK);
         true
     }
 
@@ -93,8 +95,10 @@ impl Mover<'_> {
     }
 
     /// Counts the skipped files.
-    pub(crate) fn end_glance(&self, glance: Option<Glance>) {
-        let Some(Glance { files, bytes, .. }) = glance.filter(|glance| glance.files > 0) else {
+    pub(crate) fn end_quick_check(&self, quick_check: Option<QuickCheck>) {
+        let Some(QuickCheck { files, bytes, .. }) =
+            quick_check.filter(|quick_check| quick_check.files > 0)
+        else {
             return;
         };
         for (counter, amount) in [

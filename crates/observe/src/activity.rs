@@ -43,18 +43,18 @@ pub const ENTRY_WORK: u64 = 64 << 10;
 
 /// The activity of one mover: its thread writes it, and the profiler samples it.
 #[derive(Debug, Default)]
-pub struct Station {
+pub struct CurrentActivity {
     activity: AtomicU8,
     class: AtomicU8,
     work: [AtomicU64; CLASSES],
 }
 
 thread_local! {
-    static HERE: OnceCell<Arc<Station>> = const { OnceCell::new() };
+    static HERE: OnceCell<Arc<CurrentActivity>> = const { OnceCell::new() };
 }
 
-impl Station {
-    /// Binds this station to the calling thread for good.
+impl CurrentActivity {
+    /// Binds this to the calling thread for good.
     pub fn take(self: &Arc<Self>) {
         HERE.with(|here| {
             // A second call would be a fault of the program, and costs only the profile.
@@ -78,9 +78,9 @@ impl Station {
 /// Sets the activity of the calling thread and returns the previous one. Does nothing in threads that are not movers.
 pub fn at(activity: Activity) -> Activity {
     HERE.with(|here| {
-        let Some(station) = here.get() else { return Activity::Idle };
-        let before = station.look().0;
-        station.activity.store(activity as u8, Ordering::Relaxed);
+        let Some(current) = here.get() else { return Activity::Idle };
+        let before = current.look().0;
+        current.activity.store(activity as u8, Ordering::Relaxed);
         before
     })
 }
@@ -88,9 +88,9 @@ pub fn at(activity: Activity) -> Activity {
 /// Records that the calling thread begins a task of a class.
 pub fn begin(class: usize) {
     HERE.with(|here| {
-        if let Some(station) = here.get() {
-            station.class.store(class as u8, Ordering::Relaxed);
-            station.activity.store(Activity::SourceNames as u8, Ordering::Relaxed);
+        if let Some(current) = here.get() {
+            current.class.store(class as u8, Ordering::Relaxed);
+            current.activity.store(Activity::SourceNames as u8, Ordering::Relaxed);
         }
     });
 }
@@ -98,9 +98,9 @@ pub fn begin(class: usize) {
 /// Adds work units to the present task of the calling thread.
 pub fn did(units: u64) {
     HERE.with(|here| {
-        if let Some(station) = here.get() {
-            let class = station.look().1;
-            station.work[class].fetch_add(units, Ordering::Relaxed);
+        if let Some(current) = here.get() {
+            let class = current.look().1;
+            current.work[class].fetch_add(units, Ordering::Relaxed);
         }
     });
 }
@@ -112,12 +112,12 @@ mod tests {
     #[test]
     fn a_mover_is_seen_where_it_is() {
         assert_eq!(at(Activity::Capped), Activity::Idle, "no mover yet");
-        let station = Arc::new(Station::default());
-        station.take();
+        let current = Arc::new(CurrentActivity::default());
+        current.take();
         begin(1);
         did(5);
         assert_eq!(at(Activity::TargetData), Activity::SourceNames);
-        assert_eq!(station.look(), (Activity::TargetData, 1));
-        assert_eq!((station.work(0), station.work(1)), (0, 5));
+        assert_eq!(current.look(), (Activity::TargetData, 1));
+        assert_eq!((current.work(0), current.work(1)), (0, 5));
     }
 }

@@ -2,7 +2,7 @@
 //! limit.
 use dmover_host::processors::Times;
 use dmover_model::{Event, Limit};
-use dmover_observe::{Activity, CLASSES, Counter, Station};
+use dmover_observe::{Activity, CLASSES, Counter, CurrentActivity};
 use dmover_plan::bottleneck::Profile;
 use dmover_plan::concurrency::{Bounds, Controller, Window};
 use dmover_plan::stragglers::Done;
@@ -74,7 +74,7 @@ pub(crate) struct Pace {
     most: usize,
     fixed: bool,
     cores: usize,
-    stations: Vec<Arc<Station>>,
+    activities: Vec<Arc<CurrentActivity>>,
     sampled: Instant,
     window: Instant,
     samples: u64,
@@ -117,7 +117,7 @@ impl Pace {
             most,
             fixed,
             cores,
-            stations: Vec::new(),
+            activities: Vec::new(),
             sampled: now,
             window: now,
             samples: 0,
@@ -151,8 +151,8 @@ impl Pace {
     }
 
     /// Adds a new mover.
-    pub fn watch(&mut self, station: Arc<Station>) {
-        self.stations.push(station);
+    pub fn watch(&mut self, activity: Arc<CurrentActivity>) {
+        self.activities.push(activity);
     }
 
     /// Tells the queue how many movers each class may have.
@@ -190,13 +190,13 @@ impl Pace {
     }
 
     fn work(&self, class: usize) -> u64 {
-        self.stations.iter().map(|station| station.work(class)).sum()
+        self.activities.iter().map(|activity| activity.work(class)).sum()
     }
 
     fn sample(&mut self) {
         self.samples += 1;
-        for station in &self.stations {
-            let (activity, class) = station.look();
+        for current in &self.activities {
+            let (activity, class) = current.look();
             let profile = &mut self.recent;
             match activity {
                 Activity::Idle => profile.idle += 1,
