@@ -34,6 +34,8 @@ struct Inner {
     inbox: VecDeque<Vec<u8>>,
     /// This side sends no more.
     has_ended: bool,
+    /// The place of this channel is not needed for a last frame of this side any more.
+    has_left: bool,
     /// This side does not receive any more either.
     is_dropped: bool,
     /// The other side sends no more.
@@ -46,7 +48,7 @@ struct Inner {
 
 impl Inner {
     fn is_over(&self) -> bool {
-        self.has_ended && self.peer_ended
+        self.has_left && self.peer_ended
     }
 }
 
@@ -142,16 +144,32 @@ impl Channel {
         if inner.is_dropped {
             inner.inbox.clear();
         }
-        let is_over = inner.is_over();
         drop(inner);
-        // Before the last frame, so that the other side can count on the place.
-        if is_over {
-            self.shared.close_channel(self.number);
+        // The side that asks takes the place again with its next request, which has to come after the last frame. The
+        // side that answers has to have the place before that.
+        let asks = self.shared.asks;
+        if !asks {
+            self.free_place();
         }
-        if had_ended && !wants_more {
+        let written = if had_ended && !wants_more {
             Ok(())
         } else {
             self.shared.write(kind, self.number, payload)
+        };
+        if asks {
+            self.free_place();
+        }
+        written
+    }
+
+    /// Frees the place of the channel if the other side has ended it too; otherwise its end frees it.
+    fn free_place(&self) {
+        let mut inner = lock(&self.state.inner);
+        inner.has_left = true;
+        let is_over = inner.is_over();
+        drop(inner);
+        if is_over {
+            self.shared.close_channel(self.number);
         }
     }
 }
@@ -172,6 +190,7 @@ impl State {
             owed: 0,
             inbox: VecDeque::new(),
             has_ended: false,
+            has_left: false,
             is_dropped: false,
             peer_ended: false,
             is_complete: false,

@@ -212,6 +212,35 @@ fn no_more_channels_are_open_than_may_be() {
 }
 
 #[test]
+fn a_place_is_not_taken_before_the_last_frame_of_its_channel_is_written() {
+    let terms = Terms { channels_max: 1, ..Terms::default() };
+    // It does not wait for the end of the other side.
+    let (near, far) = pair(terms, |channel, _| drop(channel.finish()));
+    let near = Arc::new(near);
+    in_time(move || {
+        let threads: Vec<_> = (0..8)
+            .map(|thread| {
+                let near = Arc::clone(&near);
+                std::thread::spawn(move || {
+                    for _ in 0..200 {
+                        let channel = near.request(b"x").unwrap();
+                        assert!(channel.receive().unwrap().is_none());
+                        match thread % 2 {
+                            0 => channel.finish().unwrap(),
+                            _ => channel.cancel("enough"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert!(far.is_over().is_none(), "{:?}", far.is_over());
+    });
+}
+
+#[test]
 fn the_end_of_the_other_side_ends_every_wait() {
     let (near, far) = pair(small(), |channel, _| {
         let _ = channel.receive();
