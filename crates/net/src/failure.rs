@@ -218,11 +218,12 @@ impl Ended<'_> {
             .any(|line| line.contains("no verb 'agent'") || line.contains("unrecognized"))
     }
 
-    /// The last line that is not one of dmover's own.
+    /// The last line that says why. A dmover there prints a hint after it, which is for users of that host.
     pub fn last_line(&self) -> Option<&str> {
-        let all = self.errors.iter().rev().map(String::as_str);
-        let own = |line: &&str| !line.starts_with(MARK);
-        all.filter(own).find(|line| !line.trim_matches('@').is_empty())
+        let all = self.errors.iter().rev().map(|line| line.trim());
+        let own = |line: &&str| !line.starts_with(MARK) && !line.starts_with("hint: ");
+        let last = all.filter(own).find(|line| !line.trim_matches('@').is_empty())?;
+        Some(last.strip_prefix("dmover: error: ").unwrap_or(last))
     }
 }
 
@@ -382,6 +383,12 @@ mod tests {
                 &[run, "error while loading shared libraries: libx.so"],
                 None,
                 "'/opt/dmover' at the host 'far' ended without a greeting: error while",
+            ),
+            (
+                6,
+                &[run, "dmover: error: the disk is full", "  hint: delete something"],
+                None,
+                "'/opt/dmover' at the host 'far' ended without a greeting: the disk is full",
             ),
             (1, &["not available"], None, "the login shell at the host 'far' runs no command: not"),
             (0, &[], None, "the login shell at the host 'far' runs no command: exit code 0"),
