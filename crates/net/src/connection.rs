@@ -156,7 +156,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Opens a channel with its first message, as soon as fewer channels are open than may be.
+    /// Opens a channel with its first message, of at most [`PAYLOAD_MAX`] bytes, as soon as fewer channels are open than may be.
     ///
     /// # Errors
     /// The connection is over.
@@ -249,6 +249,7 @@ impl std::fmt::Debug for Shared {
 
 impl Shared {
     fn request(self: &Arc<Self>, message: &[u8]) -> Result<Channel, Broken> {
+        channel::assert_length(message);
         let state = Arc::new(State::new(&self.terms));
         // It fits: a window is larger than the longest message.
         state.charge(message.len());

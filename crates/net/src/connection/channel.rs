@@ -52,6 +52,12 @@ impl Inner {
     }
 }
 
+/// The other side would end the connection.
+#[track_caller]
+pub(super) fn assert_length(message: &[u8]) {
+    assert!(message.len() <= PAYLOAD_MAX, "a message of {} bytes", message.len());
+}
+
 /// What a message takes of a window.
 pub(super) fn cost(length: usize) -> u64 {
     length as u64 + MESSAGE_OVERHEAD
@@ -67,7 +73,7 @@ impl Channel {
     /// # Errors
     /// The channel or the connection is over; the other side may have seen the message or not.
     pub fn send(&self, message: &[u8]) -> Result<(), Broken> {
-        assert!(message.len() <= PAYLOAD_MAX, "a message of {} bytes", message.len());
+        assert_length(message);
         let cost = cost(message.len());
         let mut inner = lock(&self.state.inner);
         assert!(!inner.has_ended, "a message after the end");
