@@ -2,6 +2,7 @@
 use dmover_model::{ExitCode, Fatal, PathBytes};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use crate::hello::{Hello, Protocols};
 use crate::remote_command::MARK;
@@ -268,6 +269,14 @@ pub(crate) fn damaged(host: &str) -> Fatal {
 pub(crate) fn silent(host: &str, seconds: u64) -> Fatal {
     let message = format!("the host '{host}' did not answer within {seconds} s");
     Fatal::unavailable(message, for_host("'ssh HOST true' must end soon, and ask nothing", host))
+}
+
+/// The error for a host that began to install, and then does nothing.
+pub(crate) fn stuck(host: &str, limit: Duration) -> Fatal {
+    let message = format!("the host '{host}' made no progress for {} s", limit.as_secs_f32());
+    let hint = "see that '~/.local/bin/dmover --version' ends there; what was installed is not known, so run the \
+        same command again";
+    Fatal::unavailable(message, hint)
 }
 
 /// The error for a program of another version.

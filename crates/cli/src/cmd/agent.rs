@@ -5,7 +5,7 @@ use dmover_net::agent::{AgentEnd, Service};
 use dmover_net::connection::{Broken, Channel};
 use dmover_net::hello::{Hello, NoHello};
 use dmover_net::inspection::{Inspection, Request, RootKind, decode, encode};
-use dmover_net::install::{Installed, install, this_machine};
+use dmover_net::install::{Installed, Limits, install, this_machine};
 use dmover_net::{ConnectOptions, Endpoint, RemoteAgent, RemoteHost, SshOptions};
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, IsTerminal};
@@ -51,6 +51,11 @@ fn ssh(args: &AgentArgs) -> SshOptions {
     SshOptions { program, agent }
 }
 
+/// `None`: a user can be asked for a password, and takes any time.
+fn login_limit() -> Option<Duration> {
+    (!is_conversation()).then_some(LOGIN_WITHIN)
+}
+
 /// `--install`.
 fn install_at(host: &OsStr, args: &AgentArgs) -> Result<(), Fatal> {
     let host = RemoteHost::parse(host)?;
@@ -58,7 +63,8 @@ fn install_at(host: &OsStr, args: &AgentArgs) -> Result<(), Fatal> {
         Fatal::refused(format!("cannot read this program: {error}"), "install it here again")
     };
     let program = std::fs::read("/proc/self/exe").map_err(unreadable)?;
-    let done = install(&host, &ssh(args), &program, &this_machine(), args.force)?;
+    let limits = Limits::new(login_limit());
+    let done = install(&host, &ssh(args), &program, &this_machine(), args.force, limits)?;
     let host = host.shown();
     match done {
         Installed::Same => say(&format!(
@@ -90,7 +96,7 @@ fn check(place: &OsStr, args: &AgentArgs) -> Result<(), Fatal> {
     };
     let root = path.clone().unwrap_or_else(|| PathBytes(b".".to_vec()));
     let mut options = ConnectOptions::new(ssh(args), VERSION);
-    options.hello_within = (!is_conversation()).then_some(LOGIN_WITHIN);
+    options.hello_within = login_limit();
     let agent = RemoteAgent::connect(&host, &root, &options)?;
     let mut found = agent.inspect()?;
     let mut fastest = Duration::MAX;
