@@ -1,7 +1,8 @@
 //! One channel of a connection.
 use dmover_observe::lock;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::{Broken, MESSAGE_OVERHEAD, Shared, Terms, wait};
 use crate::frame::{Kind, PAYLOAD_MAX, REASON_MAX};
@@ -99,6 +100,15 @@ impl Channel {
     /// # Errors
     /// The channel or the connection is over. Messages that came before are received first.
     pub fn receive(&self) -> Result<Option<Vec<u8>>, Broken> {
+        self.receive_until(None).expect("there is no limit")
+    }
+
+    /// The same, if it comes within this time; `None`: it does not.
+    pub fn receive_within(&self, limit: Duration) -> Option<Result<Option<Vec<u8>>, Broken>> {
+        self.receive_until(Some(Instant::now() + limit))
+    }
+
+    fn receive_until(&self, end: Option<Instant>) -> Option<Result<Option<Vec<u8>>, Broken>> {
         let mut inner = lock(&self.state.inner);
         loop {
             if let Some(message) = inner.inbox.pop_front() {
@@ -112,18 +122,25 @@ impl Channel {
                     // If it cannot be sent, the next call says so.
                     let _ = self.shared.write(Kind::Credit, self.number, &more.to_le_bytes());
                 }
-                return Ok(Some(message));
+                return Some(Ok(Some(message)));
             }
             if inner.is_complete {
-                return Ok(None);
+                return Some(Ok(None));
             }
             if let Some(reason) = &inner.cancelled {
-                return Err(Broken::Cancelled(reason.clone()));
+                return Some(Err(Broken::Cancelled(reason.clone())));
             }
             if let Some(why) = self.shared.over() {
-                return Err(why);
+                return Some(Err(why));
             }
-            inner = wait(&self.state.changed, inner);
+            inner = match end.map(|end| end.saturating_duration_since(Instant::now())) {
+                None => wait(&self.state.changed, inner),
+                Some(Duration::ZERO) => return None,
+                Some(left) => {
+                    let waited = self.state.changed.wait_timeout(inner, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
         }
     }
 

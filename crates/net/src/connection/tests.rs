@@ -241,6 +241,22 @@ fn a_place_is_not_taken_before_the_last_frame_of_its_channel_is_written() {
 }
 
 #[test]
+fn an_answer_is_waited_for_no_longer_than_wanted() {
+    let (near, _far) = pair(Terms::default(), |channel, message| match &message[..] {
+        b"hang" => while let Ok(Some(_)) = channel.receive() {},
+        _ => echo(channel, message),
+    });
+    in_time(move || {
+        let channel = near.request(b"hang").unwrap();
+        assert_eq!(channel.receive_within(Duration::from_millis(50)), None);
+        let channel = near.request(b"x").unwrap();
+        assert_eq!(channel.receive_within(PATIENCE), Some(Ok(Some(b"x".to_vec()))));
+        channel.finish().unwrap();
+        assert_eq!(channel.receive_within(PATIENCE), Some(Ok(None)));
+    });
+}
+
+#[test]
 fn the_end_of_the_other_side_ends_every_wait() {
     let (near, far) = pair(small(), |channel, _| {
         let _ = channel.receive();
