@@ -167,10 +167,10 @@ fn unusable(name: &[u8], but: &[u8]) -> Option<&'static str> {
 /// interpret both characters.
 fn unusable_user(user: &[u8]) -> Option<&'static str> {
     let machine = user.strip_suffix(b"$").unwrap_or(user);
-    let backslashes = user.iter().filter(|byte| **byte == b'\\').count();
+    let mut after = user.split(|byte| *byte == b'\\').skip(1);
+    let is_domain = after.next().is_none_or(|name| !name.is_empty()) && after.next().is_none();
     unusable(user, b"\\$").or_else(|| {
-        let is_for_shells = machine.contains(&b'$') || backslashes > 1 || user.ends_with(b"\\");
-        if is_for_shells {
+        if machine.contains(&b'$') || !is_domain {
             Some("a character that shells interpret")
         } else {
             user.contains(&b'/').then_some("a slash")

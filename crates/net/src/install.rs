@@ -448,9 +448,9 @@ mod tests {
         std::os::unix::fs::symlink("/no/such", &path).unwrap();
         let error = put_here(home.path(), PROGRAM, false).unwrap_err().to_string();
         assert!(error.ends_with("dmover at ~/.local/bin/dmover (another program)"), "{error}");
-        assert!(path.is_symlink());
+        assert!(std::fs::symlink_metadata(&path).unwrap().is_symlink());
         put_here(home.path(), PROGRAM, true).unwrap();
-        assert!(!path.is_symlink() && path.is_file());
+        assert!(std::fs::symlink_metadata(&path).unwrap().is_file());
         assert_eq!(names(home.path()), ["dmover"]);
     }
 
