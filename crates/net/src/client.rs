@@ -10,12 +10,15 @@ use crate::connection::{Broken, Channel, Connection, Link, SILENCE};
 use crate::endpoint::RemoteHost;
 use crate::failure::{self, Ended};
 use crate::hello::{Hello, NoHello};
-use crate::inspection::{Inspection, Request, decode, encode};
+use crate::inspection::{Inspection, Request, UNKNOWN_REQUEST, decode, encode};
 use crate::remote_command;
 use crate::ssh::{Ssh, SshOptions};
 
 /// How long ssh may take to say why it ended.
 const REASON_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long the agent may take to say what is at its root.
+const ANSWER_WITHIN: Duration = Duration::from_mins(1);
 
 /// How a host is reached.
 #[derive(Debug, Clone)]
@@ -44,6 +47,7 @@ pub struct RemoteAgent {
     connection: Connection,
     ssh: Arc<Ssh>,
     host: String,
+    root: PathBytes,
     hello: Hello,
 }
 
@@ -101,7 +105,7 @@ impl RemoteAgent {
         });
         let link = Link { input: Box::new(output), output: Box::new(input), hang_up };
         let connection = Connection::asking(link, own.terms_with(&peer)).map_err(Fatal::Thread)?;
-        Ok(Self { connection, ssh, host: shown, hello: peer })
+        Ok(Self { connection, ssh, host: shown, root: root.clone(), hello: peer })
     }
 
     /// What the agent said of itself.
@@ -125,13 +129,25 @@ impl RemoteAgent {
     /// What is at the root.
     ///
     /// # Errors
-    /// The connection is over, or the agent does not know this request.
+    /// The connection is over, the agent does not know this request, or it does not answer, as on a file system whose
+    /// server is down.
     pub fn inspect(&self) -> Result<Inspection, Fatal> {
         let answer = self.request(&encode(&Request::Inspect)).and_then(|channel| {
             channel.finish()?;
-            channel.receive()
+            channel.receive_within(ANSWER_WITHIN).transpose()
         });
-        let answer = answer.map_err(|why| self.fatal(&why))?;
+        let Some(answer) = answer.map_err(|why| self.fatal(&why))? else {
+            let root = String::from_utf8_lossy(&self.root.0);
+            let message = format!(
+                "'{root}' on {} did not answer for {} s",
+                self.host,
+                ANSWER_WITHIN.as_secs()
+            );
+            return Err(Fatal::unavailable(
+                message,
+                "check the file system there, then run the same command again",
+            ));
+        };
         let answer = answer.as_deref().and_then(decode);
         answer.ok_or_else(|| self.fatal(&Broken::Violation("an answer cannot be read")))
     }
@@ -140,12 +156,15 @@ impl RemoteAgent {
     pub fn fatal(&self, why: &Broken) -> Fatal {
         let host = &self.host;
         match why {
+            Broken::Cancelled(reason) if reason == UNKNOWN_REQUEST => {
+                Fatal::refused(format!("the host '{host}' refuses: {reason}"), ONE_VERSION)
+            }
             Broken::Cancelled(reason) => {
                 Fatal::unavailable(format!("the host '{host}' refuses: {reason}"), AGAIN)
             }
-            Broken::Violation(what) => Fatal::unavailable(
+            Broken::Violation(what) => Fatal::refused(
                 format!("the agent at the host '{host}' sent nonsense: {what}"),
-                "use one version of dmover on both hosts; a shell there must not print text",
+                ONE_VERSION,
             ),
             Broken::Ended | Broken::Io(_) => {
                 let status = self.ssh.end(Duration::ZERO);
@@ -170,6 +189,8 @@ impl RemoteAgent {
     }
 }
 
+const ONE_VERSION: &str =
+    "use one version of dmover on both hosts; a shell there must not print text";
 const AGAIN: &str = "check the host and the network, then run the same command again";
 
 enum Ungreeted {

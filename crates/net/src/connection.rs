@@ -140,6 +140,7 @@ impl Connection {
             channels: Mutex::default(),
             vacancy: Condvar::new(),
             terms,
+            asks: accept.is_none(),
             start: Instant::now(),
             heard_ms: AtomicU64::new(0),
             sent_ms: AtomicU64::new(0),
@@ -155,7 +156,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Opens a channel with its first message, as soon as fewer channels are open than may be.
+    /// Opens a channel with its first message, of at most [`PAYLOAD_MAX`] bytes, as soon as fewer channels are open than may be.
     ///
     /// # Errors
     /// The connection is over.
@@ -213,7 +214,7 @@ struct Writer {
     last: u64,
 }
 
-/// Channels that at least one side has not ended.
+/// Channels that at least one side has not ended. On the side that asks, its own end counts once it is written.
 #[derive(Default)]
 struct Channels {
     open: HashMap<u64, Arc<State>>,
@@ -230,6 +231,8 @@ struct Shared {
     /// A channel is over, or the connection.
     vacancy: Condvar,
     terms: Terms,
+    /// This side sends the requests.
+    asks: bool,
     start: Instant,
     heard_ms: AtomicU64,
     sent_ms: AtomicU64,
@@ -246,6 +249,7 @@ impl std::fmt::Debug for Shared {
 
 impl Shared {
     fn request(self: &Arc<Self>, message: &[u8]) -> Result<Channel, Broken> {
+        channel::assert_length(message);
         let state = Arc::new(State::new(&self.terms));
         // It fits: a window is larger than the longest message.
         state.charge(message.len());

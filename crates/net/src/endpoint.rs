@@ -114,8 +114,7 @@ impl RemoteHost {
         if name.contains(&b'[') || name.contains(&b']') || name.contains(&b'/') {
             return refuse("has no name of a host", here);
         }
-        // `DOMAIN\user`, and names of machines that end with a dollar sign.
-        if let Some(why) = user.and_then(|user| unusable(user, b"\\$")) {
+        if let Some(why) = user.and_then(unusable_user) {
             return refuse(&format!("has {why} in the name of the user"), here);
         }
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -162,6 +161,21 @@ fn unusable(name: &[u8], but: &[u8]) -> Option<&'static str> {
         name if name.iter().any(is_for_shells) => Some("a character that shells interpret"),
         _ => None,
     }
+}
+
+/// The same for a user. `DOMAIN\user` is fine, and so is a machine's name with a dollar sign at its end; elsewhere shells
+/// interpret both characters.
+fn unusable_user(user: &[u8]) -> Option<&'static str> {
+    let machine = user.strip_suffix(b"$").unwrap_or(user);
+    let mut after = user.split(|byte| *byte == b'\\').skip(1);
+    let is_domain = after.next().is_none_or(|name| !name.is_empty()) && after.next().is_none();
+    unusable(user, b"\\$").or_else(|| {
+        if machine.contains(&b'$') || !is_domain {
+            Some("a character that shells interpret")
+        } else {
+            user.contains(&b'/').then_some("a slash")
+        }
+    })
 }
 
 /// A path without the `~/` that means the same as nothing: the directory where an agent begins.
@@ -214,6 +228,7 @@ mod tests {
             ("ann@h.example:a b/c'd", of("ann", "h.example", "a b/c'd")),
             ("a@b@h:/", of("a@b", "h", "/")),
             ("DOM\\ann@h:x", of("DOM\\ann", "h", "x")),
+            ("DOM\\pc$@h:x", of("DOM\\pc$", "h", "x")),
             ("[::1]:/a", of("", "::1", "/a")),
             ("ann@[fe80::1%eth0]:a", of("ann", "fe80::1%eth0", "a")),
             ("h:~/a", of("", "h", "a")),
@@ -258,6 +273,11 @@ mod tests {
             (b"a b@h:/a", "a blank"),
             (b"h;id:/a", "shells interpret"),
             (b"`id`@h:/a", "shells interpret"),
+            (b"$HOME@h:/a", "shells interpret"),
+            (b"a$b$@h:/a", "shells interpret"),
+            (b"pc$$@h:/a", "shells interpret"),
+            (b"a\\b\\c@h:/a", "shells interpret"),
+            (b"ann\\@h:/a", "shells interpret"),
             (b"h\xff:/a", "not UTF-8"),
             ("h\u{a0}x:/a".as_bytes(), "a blank"),
             (b"[h]:/a", "no name of a host"),
@@ -278,6 +298,7 @@ mod tests {
         assert_eq!(host("[::1]").unwrap().name, "::1");
         assert_eq!(host("::1").unwrap().name, "::1");
         assert!(host("-h").is_err() && host("").is_err() && host("h/x").is_err());
+        assert!(host("../ann@h").is_err() && host("a/b@h").is_err());
     }
 
     proptest! {

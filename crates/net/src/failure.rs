@@ -2,6 +2,7 @@
 use dmover_model::{ExitCode, Fatal, PathBytes};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use crate::hello::{Hello, Protocols};
 use crate::remote_command::MARK;
@@ -218,11 +219,12 @@ impl Ended<'_> {
             .any(|line| line.contains("no verb 'agent'") || line.contains("unrecognized"))
     }
 
-    /// The last line that is not one of dmover's own.
+    /// The last line that says why. A dmover there prints a hint after it, which is for users of that host.
     pub fn last_line(&self) -> Option<&str> {
-        let all = self.errors.iter().rev().map(String::as_str);
-        let own = |line: &&str| !line.starts_with(MARK);
-        all.filter(own).find(|line| !line.trim_matches('@').is_empty())
+        let all = self.errors.iter().rev().map(|line| line.trim());
+        let own = |line: &&str| !line.starts_with(MARK) && !line.starts_with("hint: ");
+        let last = all.filter(own).find(|line| !line.trim_matches('@').is_empty())?;
+        Some(last.strip_prefix("dmover: error: ").unwrap_or(last))
     }
 }
 
@@ -267,6 +269,14 @@ pub(crate) fn damaged(host: &str) -> Fatal {
 pub(crate) fn silent(host: &str, seconds: u64) -> Fatal {
     let message = format!("the host '{host}' did not answer within {seconds} s");
     Fatal::unavailable(message, for_host("'ssh HOST true' must end soon, and ask nothing", host))
+}
+
+/// The error for a host that began to install, and then does nothing.
+pub(crate) fn stuck(host: &str, limit: Duration) -> Fatal {
+    let message = format!("the host '{host}' made no progress for {} s", limit.as_secs_f32());
+    let hint = "see that '~/.local/bin/dmover --version' ends there; what was installed is not known, so run the \
+        same command again";
+    Fatal::unavailable(message, hint)
 }
 
 /// The error for a program of another version.
@@ -382,6 +392,12 @@ mod tests {
                 &[run, "error while loading shared libraries: libx.so"],
                 None,
                 "'/opt/dmover' at the host 'far' ended without a greeting: error while",
+            ),
+            (
+                6,
+                &[run, "dmover: error: the disk is full", "  hint: delete something"],
+                None,
+                "'/opt/dmover' at the host 'far' ended without a greeting: the disk is full",
             ),
             (1, &["not available"], None, "the login shell at the host 'far' runs no command: not"),
             (0, &[], None, "the login shell at the host 'far' runs no command: exit code 0"),

@@ -8,6 +8,9 @@ pub enum Request {
     Inspect,
 }
 
+/// Why a request is refused that this version does not have.
+pub const UNKNOWN_REQUEST: &str = "this version does not have this request";
+
 /// What is at a root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inspection {

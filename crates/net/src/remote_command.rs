@@ -4,9 +4,11 @@
 //! specially between single quotes. Words are encoded for printf(1), so that they have no such byte either.
 use std::fmt::Write as _;
 
-/// Finds dmover in PATH, or else where `agent --install` puts it, and becomes it. The line on standard error says what was
+/// Finds dmover where `agent --install` puts it, so that this has an effect where an older one is in PATH, or else in PATH,
+/// and becomes it. The line on standard error says what was
 /// found: without it, nothing that follows can be told from what a login script says.
-const FIND: &str = "p=$(command -v dmover 2>/dev/null) || p=$HOME/.local/bin/dmover; \
+const FIND: &str = "p=$HOME/.local/bin/dmover; \
+    if [ -f \"$p\" ]; then :; else p=$(command -v dmover 2>/dev/null) || p=; fi; \
     if [ -f \"$p\" ]; then echo \"dmover-agent: $p on $(uname -s -m)\" >&2; exec \"$p\" agent --stdio; fi; \
     echo \"dmover-agent: none\" >&2; exit 127";
 
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_agent_is_found_in_path_or_in_the_home_directory() {
+    fn the_agent_is_found_in_path_and_before_that_in_the_home_directory() {
         let home = tempfile::tempdir().unwrap();
         let bin = home.path().join("b in");
         let path = format!("{}:/usr/bin:/bin", bin.display());
@@ -107,7 +109,7 @@ mod tests {
             let output = run(shell, &agent(None), home.path(), &path);
             assert_eq!(output.status.code(), Some(127), "{shell}");
             assert_eq!(output.stderr, b"dmover-agent: none\n", "{shell}");
-            for installed in [home.path().join(".local/bin/dmover"), bin.join("dmover")] {
+            for installed in [bin.join("dmover"), home.path().join(".local/bin/dmover")] {
                 place(&installed);
                 let output = run(shell, &agent(None), home.path(), &path);
                 let shown = installed.display();

@@ -18,6 +18,8 @@ const OPTIONS: [&str; 6] =
 const LINES_MAX: usize = 40;
 /// The longest line that is kept as one.
 const LINE_MAX: u64 = 2000;
+/// How long a process may take after SIGTERM.
+const TERM_WITHIN: Duration = Duration::from_millis(500);
 /// How often a process is checked for its end.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How long the last lines may take to come after the end. A master connection that ssh leaves behind keeps the stream open.
@@ -28,7 +30,7 @@ const LINES_WITHIN: Duration = Duration::from_millis(500);
 pub struct SshOptions {
     /// The program and its options; dmover appends options of ssh, the host and the command.
     pub program: Vec<OsString>,
-    /// The path of dmover at the far side; `None`: it is searched in PATH and `~/.local/bin`.
+    /// The path of dmover at the far side; `None`: it is searched in `~/.local/bin`, then in PATH.
     pub agent: Option<PathBytes>,
 }
 
@@ -83,21 +85,19 @@ impl Ssh {
         Ok((ssh, input, output))
     }
 
-    /// How it has ended, after at most this time; then it is killed.
+    /// How it has ended, after at most this time; then it is asked to end (SIGTERM), and killed if it does not. A killed
+    /// ssh leaves the terminal without echo if it asked for a password, and leaves its `ProxyCommand` running.
     pub fn end(&self, patience: Duration) -> Option<ExitStatus> {
-        let until = Instant::now() + patience;
         let mut child = lock(&self.child);
-        loop {
-            match child.try_wait() {
-                Ok(None) if Instant::now() < until => std::thread::sleep(LOOK_EVERY),
-                Ok(None) => {
-                    let _ = child.kill();
-                    return child.wait().ok();
-                }
-                Ok(status) => return status,
-                Err(_) => return None,
-            }
+        match ended_within(&mut child, patience) {
+            Ok(None) => dmover_host::other_processes::terminate(child.id()),
+            Ok(status) => return status,
+            Err(_) => return None,
         }
+        if let Ok(None) = ended_within(&mut child, TERM_WITHIN) {
+            let _ = child.kill();
+        }
+        child.wait().ok()
     }
 
     /// What it said on standard error, the last lines.
@@ -111,6 +111,17 @@ impl Ssh {
 impl Drop for Ssh {
     fn drop(&mut self) {
         self.end(Duration::ZERO);
+    }
+}
+
+/// How a process has ended; `None`: it has not within this time.
+fn ended_within(child: &mut Child, patience: Duration) -> std::io::Result<Option<ExitStatus>> {
+    let until = Instant::now() + patience;
+    loop {
+        match child.try_wait()? {
+            None if Instant::now() < until => std::thread::sleep(LOOK_EVERY),
+            status => return Ok(status),
+        }
     }
 }
 
@@ -163,6 +174,7 @@ fn cannot_start(program: &OsStr, error: &std::io::Error) -> Fatal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::ExitStatusExt;
 
     #[test]
     fn the_host_is_never_an_option() {
@@ -182,15 +194,32 @@ mod tests {
         assert_eq!(error.exit_code().code(), 2);
     }
 
-    #[test]
-    fn lines_are_kept_and_the_process_ends_with_it() {
-        let script = "echo one >&2; echo; echo two >&2; exec sleep 1000";
+    fn start(script: &str) -> (Ssh, ChildStdin, ChildStdout) {
         let options = SshOptions {
             program: ["/bin/sh", "-c", script].map(OsString::from).into(),
             agent: None,
         };
         let host = RemoteHost { user: None, name: "h".into() };
-        let (ssh, input, mut output) = Ssh::start(&host, &options, "true").unwrap();
+        Ssh::start(&host, &options, "true").unwrap()
+    }
+
+    #[test]
+    fn it_is_asked_to_end_before_it_is_killed() {
+        let loops = "echo; while :; do sleep 0.01; done";
+        for (script, wanted) in [
+            (format!("trap 'exit 7' TERM; {loops}"), (Some(7), None)),
+            (format!("trap '' TERM; {loops}"), (None, Some(9))),
+        ] {
+            let (ssh, _input, mut output) = start(&script);
+            output.read_exact(&mut [0]).unwrap();
+            let status = ssh.end(Duration::ZERO).unwrap();
+            assert_eq!((status.code(), status.signal()), wanted, "{script}");
+        }
+    }
+
+    #[test]
+    fn lines_are_kept_and_the_process_ends_with_it() {
+        let (ssh, input, mut output) = start("echo one >&2; echo; echo two >&2; exec sleep 1000");
         // The pipe ends when the process does.
         let mut said = [0; 1];
         output.read_exact(&mut said).unwrap();

@@ -63,9 +63,10 @@ impl Fresh {
         Some(Self { secret, public })
     }
 
-    /// The keys from this key and the other side's public key. `None`: the other side's key is invalid.
+    /// The keys from this key and the other side's public key. `None`: the other side's key is invalid, or the meeting has no
+    /// bytes.
     pub fn agree(self, theirs: &PublicKey, meeting: &Meeting) -> Option<Keys> {
-        let meeting = meeting.to_bytes();
+        let meeting = meeting.to_bytes()?;
         let theirs = UnparsedPublicKey::new(&X25519, theirs);
         let derive = |secret: &[u8]| {
             let key = |context: &str| {

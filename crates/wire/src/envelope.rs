@@ -106,8 +106,9 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    /// The bytes that the keys depend on.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        postcard::to_stdvec(self).unwrap_or_default()
+    /// The bytes that the keys depend on. `None` if there are none, which must not become keys: both sides would agree on
+    /// them whatever they know of each other.
+    pub fn to_bytes(&self) -> Option<Vec<u8>> {
+        postcard::to_stdvec(self).ok()
     }
 }

@@ -31,7 +31,7 @@ pub struct AgentArgs {
     /// Replace another dmover at ~/.local/bin/dmover
     #[arg(long, requires = "install")]
     pub force: bool,
-    /// Path of dmover on HOST (default: from PATH, else ~/.local/bin/dmover)
+    /// Path of dmover on HOST (default: ~/.local/bin/dmover, else from PATH)
     #[arg(long, value_name = "PATH", requires = "check")]
     pub agent: Option<OsString>,
     /// ssh command, with options

@@ -4,8 +4,8 @@ use dmover_model::{ExitCode as Code, Fatal, PathBytes, units};
 use dmover_net::agent::{AgentEnd, Service};
 use dmover_net::connection::{Broken, Channel};
 use dmover_net::hello::{Hello, NoHello};
-use dmover_net::inspection::{Inspection, Request, RootKind, decode, encode};
-use dmover_net::install::{Installed, install, this_machine};
+use dmover_net::inspection::{Inspection, Request, RootKind, UNKNOWN_REQUEST, decode, encode};
+use dmover_net::install::{Installed, Limits, install, this_machine};
 use dmover_net::{ConnectOptions, Endpoint, RemoteAgent, RemoteHost, SshOptions};
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, IsTerminal};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use super::run::{Log, exit, open_log};
 use crate::args::{AgentArgs, LogFormatArg};
 use crate::config::environment;
-use crate::print::{failure, is_conversation, json, line, say};
+use crate::print::{failure, is_conversation, json, line, one_line, say};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The limit for a login without a user who could be asked for a password.
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &AgentArgs) -> ExitCode {
     match done {
         Ok(()) => exit(Code::Done),
         Err(error) => {
-            failure(&error.to_string(), &error.hint());
+            failure(&one_line(&error.to_string()), &one_line(&error.hint()));
             exit(error.exit_code())
         }
     }
@@ -51,6 +51,11 @@ fn ssh(args: &AgentArgs) -> SshOptions {
     SshOptions { program, agent }
 }
 
+/// `None`: a user can be asked for a password, and takes any time.
+fn login_limit() -> Option<Duration> {
+    (!is_conversation()).then_some(LOGIN_WITHIN)
+}
+
 /// `--install`.
 fn install_at(host: &OsStr, args: &AgentArgs) -> Result<(), Fatal> {
     let host = RemoteHost::parse(host)?;
@@ -58,7 +63,8 @@ fn install_at(host: &OsStr, args: &AgentArgs) -> Result<(), Fatal> {
         Fatal::refused(format!("cannot read this program: {error}"), "install it here again")
     };
     let program = std::fs::read("/proc/self/exe").map_err(unreadable)?;
-    let done = install(&host, &ssh(args), &program, &this_machine(), args.force)?;
+    let limits = Limits::new(login_limit());
+    let done = install(&host, &ssh(args), &program, &this_machine(), args.force, limits)?;
     let host = host.shown();
     match done {
         Installed::Same => say(&format!(
@@ -69,7 +75,7 @@ fn install_at(host: &OsStr, args: &AgentArgs) -> Result<(), Fatal> {
             let proof = if is_verified { "SHA-256 is equal" } else { "size is equal" };
             let over = match replaced {
                 Some(old) if old.is_empty() => ", instead of another program".to_owned(),
-                Some(old) => format!(", instead of {old}"),
+                Some(old) => format!(", instead of {}", one_line(&old)),
                 None => String::new(),
             };
             say(&format!(
@@ -90,7 +96,7 @@ fn check(place: &OsStr, args: &AgentArgs) -> Result<(), Fatal> {
     };
     let root = path.clone().unwrap_or_else(|| PathBytes(b".".to_vec()));
     let mut options = ConnectOptions::new(ssh(args), VERSION);
-    options.hello_within = (!is_conversation()).then_some(LOGIN_WITHIN);
+    options.hello_within = login_limit();
     let agent = RemoteAgent::connect(&host, &root, &options)?;
     let mut found = agent.inspect()?;
     let mut fastest = Duration::MAX;
@@ -139,7 +145,7 @@ impl Checked {
         line(&format!("{}:", quoted(self.host.as_bytes())));
         row("host", &quoted(self.hello.host.as_bytes()));
         row("user", &quoted(self.hello.user.as_bytes()));
-        row("program", &format!("dmover {} at {program}", self.hello.version));
+        row("program", &format!("dmover {} at {program}", one_line(&self.hello.version)));
         row("protocol", &self.protocol().to_string());
         row("round trip", &format!("{:.1} ms", self.fastest.as_secs_f64() * 1e3));
         let kind = match &self.found.kind {
@@ -237,7 +243,7 @@ impl Service for Root {
     fn serve(&self, request: &[u8], channel: &Channel) -> Result<(), Broken> {
         match decode(request) {
             Some(Request::Inspect) => channel.send(&encode(&self.inspect())),
-            None => Err(Broken::Cancelled("this version does not have this request".into())),
+            None => Err(Broken::Cancelled(UNKNOWN_REQUEST.into())),
         }
     }
 }

@@ -126,6 +126,11 @@ fn plain(text: &str) -> String {
     String::from_utf8_lossy(&printable(text.as_bytes())).into_owned()
 }
 
+/// The same for text of another host, which cannot begin a line either.
+pub(crate) fn one_line(text: &str) -> String {
+    plain(text).replace('\n', "\\012")
+}
+
 /// An error of the command line, with the prefix that all messages have.
 pub(crate) fn usage(error: &clap::Error) {
     let text = error.render().to_string();

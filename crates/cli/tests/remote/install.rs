@@ -28,6 +28,10 @@ fn a_program_is_installed_checked_and_replaced_by_force_only() {
     let run = far.agent(&["--install", "root@far"]).expect_code(0);
     assert!(run.stderr.contains("'root@far' already has this program"), "{}", run.stderr);
 
+    far.place(".local/bin/dmover", "#!/bin/sh\nprintf 'dmover \\033[2J'\n");
+    let run = far.agent(&["--install", "far"]).expect_code(2);
+    assert!(run.stderr.contains("(dmover \\033[2J)"), "{}", run.stderr);
+
     far.place(".local/bin/dmover", "#!/bin/sh\necho dmover 0.0.9\n");
     let run = far.agent(&["--install", "far"]).expect_code(2);
     assert!(run.stderr.contains("has another dmover at ~/.local/bin/dmover (dmover 0.0.9)"));

@@ -85,6 +85,11 @@ fn programs_that_are_no_agent_are_told_apart() {
     let message = "dmover 9.9 at the host 'far' does not work with dmover ";
     assert_refused(&run, 2, message, "--install far --force");
 
+    far.place(".local/bin/dmover", FUTURE.replace("9.9'", "9\\0129'"));
+    let run = far.agent(&["--check", "far:/x"]);
+    let message = "dmover 9\\0129 at the host 'far' does not work with dmover ";
+    assert_refused(&run, 2, message, "--install far --force");
+
     far.place(
         ".local/bin/dmover",
         "#!/bin/sh\necho \"error: dmover has no verb 'agent'\" >&2; exit 2\n",
@@ -107,6 +112,11 @@ fn programs_that_are_no_agent_are_told_apart() {
     let run = far.agent(&["--check", "far:/x"]);
     let message = format!("'{shown}' at the host 'far' does not run on Linux ");
     assert_refused(&run, 2, &message, "--agent PATH");
+
+    far.place(".local/bin/dmover", "#!/bin/sh\nprintf 'a\\033[2Jb\\rc' >&2; exit 1\n");
+    let run = far.agent(&["--check", "far:/x"]);
+    let message = format!("'{shown}' at the host 'far' ended without a greeting: a\\033[2Jb\\015c");
+    assert_refused(&run, 2, &message, "dmover --version");
 
     far.place(".local/bin/dmover", "#!/bin/sh\necho no memory >&2; exit 1\n");
     let run = far.agent(&["--check", "far:/x"]);

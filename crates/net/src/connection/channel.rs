@@ -1,7 +1,8 @@
 //! One channel of a connection.
 use dmover_observe::lock;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::{Broken, MESSAGE_OVERHEAD, Shared, Terms, wait};
 use crate::frame::{Kind, PAYLOAD_MAX, REASON_MAX};
@@ -34,6 +35,8 @@ struct Inner {
     inbox: VecDeque<Vec<u8>>,
     /// This side sends no more.
     has_ended: bool,
+    /// The place of this channel is not needed for a last frame of this side any more.
+    has_left: bool,
     /// This side does not receive any more either.
     is_dropped: bool,
     /// The other side sends no more.
@@ -46,8 +49,14 @@ struct Inner {
 
 impl Inner {
     fn is_over(&self) -> bool {
-        self.has_ended && self.peer_ended
+        self.has_left && self.peer_ended
     }
+}
+
+/// The other side would end the connection.
+#[track_caller]
+pub(super) fn assert_length(message: &[u8]) {
+    assert!(message.len() <= PAYLOAD_MAX, "a message of {} bytes", message.len());
 }
 
 /// What a message takes of a window.
@@ -65,7 +74,7 @@ impl Channel {
     /// # Errors
     /// The channel or the connection is over; the other side may have seen the message or not.
     pub fn send(&self, message: &[u8]) -> Result<(), Broken> {
-        assert!(message.len() <= PAYLOAD_MAX, "a message of {} bytes", message.len());
+        assert_length(message);
         let cost = cost(message.len());
         let mut inner = lock(&self.state.inner);
         assert!(!inner.has_ended, "a message after the end");
@@ -91,6 +100,15 @@ impl Channel {
     /// # Errors
     /// The channel or the connection is over. Messages that came before are received first.
     pub fn receive(&self) -> Result<Option<Vec<u8>>, Broken> {
+        self.receive_until(None).expect("there is no limit")
+    }
+
+    /// The same, if it comes within this time; `None`: it does not.
+    pub fn receive_within(&self, limit: Duration) -> Option<Result<Option<Vec<u8>>, Broken>> {
+        self.receive_until(Some(Instant::now() + limit))
+    }
+
+    fn receive_until(&self, end: Option<Instant>) -> Option<Result<Option<Vec<u8>>, Broken>> {
         let mut inner = lock(&self.state.inner);
         loop {
             if let Some(message) = inner.inbox.pop_front() {
@@ -104,18 +122,25 @@ impl Channel {
                     // If it cannot be sent, the next call says so.
                     let _ = self.shared.write(Kind::Credit, self.number, &more.to_le_bytes());
                 }
-                return Ok(Some(message));
+                return Some(Ok(Some(message)));
             }
             if inner.is_complete {
-                return Ok(None);
+                return Some(Ok(None));
             }
             if let Some(reason) = &inner.cancelled {
-                return Err(Broken::Cancelled(reason.clone()));
+                return Some(Err(Broken::Cancelled(reason.clone())));
             }
             if let Some(why) = self.shared.over() {
-                return Err(why);
+                return Some(Err(why));
             }
-            inner = wait(&self.state.changed, inner);
+            inner = match end.map(|end| end.saturating_duration_since(Instant::now())) {
+                None => wait(&self.state.changed, inner),
+                Some(Duration::ZERO) => return None,
+                Some(left) => {
+                    let waited = self.state.changed.wait_timeout(inner, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
         }
     }
 
@@ -142,16 +167,32 @@ impl Channel {
         if inner.is_dropped {
             inner.inbox.clear();
         }
-        let is_over = inner.is_over();
         drop(inner);
-        // Before the last frame, so that the other side can count on the place.
-        if is_over {
-            self.shared.close_channel(self.number);
+        // The side that asks takes the place again with its next request, which has to come after the last frame. The
+        // side that answers has to have the place before that.
+        let asks = self.shared.asks;
+        if !asks {
+            self.free_place();
         }
-        if had_ended && !wants_more {
+        let written = if had_ended && !wants_more {
             Ok(())
         } else {
             self.shared.write(kind, self.number, payload)
+        };
+        if asks {
+            self.free_place();
+        }
+        written
+    }
+
+    /// Frees the place of the channel if the other side has ended it too; otherwise its end frees it.
+    fn free_place(&self) {
+        let mut inner = lock(&self.state.inner);
+        inner.has_left = true;
+        let is_over = inner.is_over();
+        drop(inner);
+        if is_over {
+            self.shared.close_channel(self.number);
         }
     }
 }
@@ -172,6 +213,7 @@ impl State {
             owed: 0,
             inbox: VecDeque::new(),
             has_ended: false,
+            has_left: false,
             is_dropped: false,
             peer_ended: false,
             is_complete: false,

@@ -212,6 +212,51 @@ fn no_more_channels_are_open_than_may_be() {
 }
 
 #[test]
+fn a_place_is_not_taken_before_the_last_frame_of_its_channel_is_written() {
+    let terms = Terms { channels_max: 1, ..Terms::default() };
+    // It does not wait for the end of the other side.
+    let (near, far) = pair(terms, |channel, _| drop(channel.finish()));
+    let near = Arc::new(near);
+    in_time(move || {
+        let threads: Vec<_> = (0..8)
+            .map(|thread| {
+                let near = Arc::clone(&near);
+                std::thread::spawn(move || {
+                    for _ in 0..200 {
+                        let channel = near.request(b"x").unwrap();
+                        assert!(channel.receive().unwrap().is_none());
+                        match thread % 2 {
+                            0 => channel.finish().unwrap(),
+                            _ => channel.cancel("enough"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert!(far.is_over().is_none(), "{:?}", far.is_over());
+    });
+}
+
+#[test]
+fn an_answer_is_waited_for_no_longer_than_wanted() {
+    let (near, _far) = pair(Terms::default(), |channel, message| match &message[..] {
+        b"hang" => while let Ok(Some(_)) = channel.receive() {},
+        _ => echo(channel, message),
+    });
+    in_time(move || {
+        let channel = near.request(b"hang").unwrap();
+        assert_eq!(channel.receive_within(Duration::from_millis(50)), None);
+        let channel = near.request(b"x").unwrap();
+        assert_eq!(channel.receive_within(PATIENCE), Some(Ok(Some(b"x".to_vec()))));
+        channel.finish().unwrap();
+        assert_eq!(channel.receive_within(PATIENCE), Some(Ok(None)));
+    });
+}
+
+#[test]
 fn the_end_of_the_other_side_ends_every_wait() {
     let (near, far) = pair(small(), |channel, _| {
         let _ = channel.receive();
