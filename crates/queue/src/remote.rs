@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::channel::Channel;
 use crate::clock;
-use crate::link::{Link, decode_or_log};
+use crate::link::Link;
 use crate::nics::nics;
 use crate::seal::Kind;
 use crate::streams::{self, Names};
@@ -265,7 +265,8 @@ impl RemoteQueue {
     async fn claim_or_give_back(&self, messages: Vec<jetstream::Message>) {
         let (mut tasks, mut digests) = (Vec::new(), Vec::new());
         for message in messages {
-            match decode_or_log(&message.payload) {
+            let task = TaskMessage::decode(&message.payload);
+            match task.inspect_err(|error| tracing::warn!(%error, "cannot read a task")).ok() {
                 // Handed over twice: the coordinator would grant it to us again, who are at it.
                 Some(TaskMessage { number, .. }) if !self.is_first(number) => {}
                 Some(TaskMessage { number, task }) => {

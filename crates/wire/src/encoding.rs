@@ -7,6 +7,7 @@ use lz4_flex::block;
 use postcard::de_flavors::{Flavor, Slice};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// The largest decompressed message in bytes.
 pub const SIZE_MAX: usize = 256 << 20;
@@ -66,12 +67,21 @@ pub fn encode<T: Serialize>(what: &T) -> Bytes {
 /// # Errors
 /// The bytes are not one message of this type, or are too large.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
-    let plain = match bytes.split_first() {
-        Some((&PLAIN, plain)) => return from_plain(plain),
-        Some((&COMPRESSED, packed)) => unpack(packed)?,
-        _ => return Err(DecodeError::Form),
-    };
-    from_plain(&plain)
+    from_plain(&content(bytes)?)
+}
+
+/// Decodes what a message begins with, whatever follows it.
+pub(crate) fn decode_beginning<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+    beginning(&content(bytes)?).map(|(value, _rest)| value)
+}
+
+/// The content of a message, without compression.
+fn content(bytes: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
+    match bytes.split_first() {
+        Some((&PLAIN, plain)) => Ok(plain.into()),
+        Some((&COMPRESSED, packed)) => unpack(packed).map(Cow::from),
+        _ => Err(DecodeError::Form),
+    }
 }
 
 /// Decompresses an LZ4 block behind its size.
@@ -103,6 +113,14 @@ pub fn unbundle(bytes: &[u8]) -> Result<Vec<&[u8]>, DecodeError> {
 
 /// Reads one value from all of these bytes.
 pub(crate) fn from_plain<'a, T: Deserialize<'a>>(plain: &'a [u8]) -> Result<T, DecodeError> {
+    match beginning(plain)? {
+        (value, 0) => Ok(value),
+        (_, rest) => Err(DecodeError::Rest(rest)),
+    }
+}
+
+/// Reads one value from the beginning of these bytes, and counts the others.
+fn beginning<'a, T: Deserialize<'a>>(plain: &'a [u8]) -> Result<(T, usize), DecodeError> {
     if plain.len() > SIZE_MAX {
         return Err(DecodeError::Size(plain.len()));
     }
@@ -111,8 +129,7 @@ pub(crate) fn from_plain<'a, T: Deserialize<'a>>(plain: &'a [u8]) -> Result<T, D
     let value = T::deserialize(&mut deserializer);
     let end = deserializer.finalize().map_err(DecodeError::Value)?;
     match value {
-        Ok(value) if end.rest == 0 => Ok(value),
-        Ok(_) => Err(DecodeError::Rest(end.rest)),
+        Ok(value) => Ok((value, end.rest)),
         Err(_) if end.is_exhausted => Err(DecodeError::Elements),
         Err(postcard::Error::DeserializeUnexpectedEnd) => Err(DecodeError::Incomplete),
         Err(error) => Err(DecodeError::Value(error)),

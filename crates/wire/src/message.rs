@@ -6,7 +6,7 @@ use dmover_plan::leases::MoverId;
 use dmover_plan::stragglers::Done;
 use serde::{Deserialize, Serialize};
 
-use crate::encoding::encode;
+use crate::encoding::{DecodeError, decode_beginning, encode};
 use crate::report::MoverReport;
 
 /// A mover process as it describes itself.
@@ -46,6 +46,17 @@ pub struct TaskMessage {
     pub number: u32,
     /// The task.
     pub task: Task,
+}
+
+impl TaskMessage {
+    /// Decodes the task of a message, whatever follows it. A mover claims the task with the digest of the whole message,
+    /// so that the coordinator learns of one that somebody has changed.
+    ///
+    /// # Errors
+    /// The message does not begin with a task, or is too large.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        decode_beginning(bytes)
+    }
 }
 
 /// A report of a mover about a task.

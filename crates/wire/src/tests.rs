@@ -4,7 +4,8 @@ mod document;
 
 use bytes::Bytes;
 use dmover_model::{
-    Answer, CoordinatorRequest, NewTask, Notice, Outcome, Parent, TaskKind, TreePath,
+    Answer, Budget, CoordinatorRequest, DirectoryRef, NewTask, Notice, Outcome, Parent, RootId,
+    ScanNames, Task, TaskId, TaskKind, TreePath,
 };
 use proptest::prelude::*;
 use serde::Serialize;
@@ -270,4 +271,18 @@ proptest! {
         bytes.truncate(bytes.len() - end.min(bytes.len()));
         read::<OutcomeMessage>(&bytes);
     }
+}
+
+/// Its digest shows the coordinator what does not belong to it.
+#[test]
+fn a_task_is_read_whatever_follows_it() {
+    let directory = DirectoryRef::of_root(RootId(0));
+    let kind = TaskKind::Scan { directory, names: ScanNames::Root };
+    let task = Task::new(TaskId(7), kind, Budget::USUAL);
+    let bytes = encode(&TaskMessage { number: 9, task: task.clone() });
+    let longer = [&bytes[..], b"x"].concat();
+    assert_eq!(decode::<TaskMessage>(&longer).unwrap_err(), DecodeError::Rest(1));
+    let read = TaskMessage::decode(&longer).unwrap();
+    assert_eq!((read.number, read.task), (9, task));
+    assert!(TaskMessage::decode(&bytes[..bytes.len() - 1]).is_err());
 }
