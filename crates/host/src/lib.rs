@@ -1,4 +1,4 @@
-//! This host and this process: names, processors, memory, users, privileges, other processes, network interfaces.
+//! Describes this host and this process: names, processors, memory, users, privileges, other processes, network interfaces.
 //!
 //! Nothing here touches the trees of a job.
 #![forbid(unsafe_code)]

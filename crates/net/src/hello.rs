@@ -54,7 +54,7 @@ pub struct Hello {
     pub program: PathBytes,
     /// How many bytes of a channel it takes ahead.
     pub window: u32,
-    /// How long it bears silence, in milliseconds. The agent does as it is told.
+    /// The connection ends after this long without a message, in milliseconds. The asking side chooses it for both.
     pub silence_ms: u32,
     /// How many channels it bears at a time.
     pub channels_max: u32,

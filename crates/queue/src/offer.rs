@@ -1,4 +1,4 @@
-//! The offer of a job: who has signed it, and what it says.
+//! The offer of a job: signs it, and verifies its signature.
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use dmover_engine::JobOffer;
