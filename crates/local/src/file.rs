@@ -261,17 +261,9 @@ impl Session<'_> {
         }
         let target_path = || to.place.entry(last);
         let transfer = Transfer {
-            source: supply.fd.as_fd(),
-            destination: file.fd(),
-            size,
             flushed: file.name != last,
-            source_mount: supply.metadata.identity.mount,
-            source_facts: &from.facts,
-            facts: &to.facts,
-            source_path: &source_path,
-            target_path: &target_path,
-            permit: self.permit,
             tap: tap.map(|tap| &tap.pieces),
+            ..file.transfer(from, supply, [&source_path, &target_path], self.permit)
         };
         if content.share(transfer, size)? {
             content.read_for_digest(transfer, size, self.tools)?;
@@ -389,19 +381,7 @@ impl Session<'_> {
         if wanted.is_none() {
             local.attributes().prepare(file.object(&shown), &supply.attributes)?;
         }
-        let transfer = Transfer {
-            source: supply.fd.as_fd(),
-            destination: file.fd(),
-            size: supply.metadata.size,
-            flushed: true,
-            source_mount: supply.metadata.identity.mount,
-            source_facts: &from.facts,
-            facts: &to.facts,
-            source_path: &source_path,
-            target_path: &shown,
-            permit: self.permit,
-            tap: None,
-        };
+        let transfer = file.transfer(from, supply, [&source_path, &shown], self.permit);
         let (written, is_finished) = if existing && wanted.is_none() && local.rules.updates {
             (self.update_existing(order, &file, supply, transfer)?, true)
         } else {

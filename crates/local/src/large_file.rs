@@ -5,7 +5,7 @@ use dmover_model::{
 };
 use dmover_sys::copy::{self, KernelAnswer};
 use dmover_sys::stat::{FileType, Stat};
-use dmover_sys::{AsFd, Errno, OwnedFd, cache, directory, file, path, set, stat};
+use dmover_sys::{Errno, OwnedFd, cache, directory, file, path, set, stat};
 
 use crate::content::{Holes, Transfer};
 use crate::digest_tap::{Made, Tap};
@@ -128,17 +128,8 @@ impl Session<'_> {
         let target_path = || order.to.place.entry(order.last);
         let size = supply.metadata.size;
         let transfer = Transfer {
-            source: supply.fd.as_fd(),
-            destination: file.fd(),
-            size,
-            flushed: true,
-            source_mount: supply.metadata.identity.mount,
-            source_facts: &order.from.facts,
-            facts: &file.target.facts,
-            source_path: &source_path,
-            target_path: &target_path,
-            permit: self.permit,
             tap: tap.map(|tap| &tap.pieces),
+            ..file.transfer(order.from, supply, [&source_path, &target_path], self.permit)
         };
         let content = self.local.content();
         let shared = content.share(transfer, size)?;

@@ -8,9 +8,9 @@ use dmover_model::{
 };
 use dmover_plan::decide::Decision;
 use dmover_sys::copy::KernelAnswer;
-use dmover_sys::{AsFd, Errno, OwnedFd, cache, copy, file, path, stat};
+use dmover_sys::{Errno, OwnedFd, cache, copy, file, path, stat};
 
-use crate::content::{Holes, Transfer};
+use crate::content::Holes;
 use crate::error::{EPERM, at_destination, changed, entry_error};
 use crate::file::{FileOrder, Unfinished};
 use crate::pair::Pair;
@@ -160,19 +160,7 @@ impl Session<'_> {
         let local = self.local;
         let source_path = || from.place.entry(name);
         let target_path = || mending.shown();
-        let transfer = Transfer {
-            source: supply.fd.as_fd(),
-            destination: file.fd(),
-            size: supply.metadata.size,
-            flushed: true,
-            source_mount: supply.metadata.identity.mount,
-            source_facts: &from.facts,
-            facts: &file.target.facts,
-            source_path: &source_path,
-            target_path: &target_path,
-            permit: self.permit,
-            tap: None,
-        };
+        let transfer = file.transfer(from, supply, [&source_path, &target_path], self.permit);
         file::set_size(file.fd(), supply.metadata.size)
             .map_err(|e| mending.fail(Operation::Allocate, e))?;
         for range in ranges {

@@ -449,17 +449,8 @@ impl User<'_> {
         let (uid, gid) = self.disk.profile.fixed_owner.unwrap_or(own);
         self.check_space(uid, 0, 1)?;
         let now = self.disk.stamp();
-        let attributes = Attributes {
-            mode: if self.disk.profile.fixed_owner.is_some() { 0o755 } else { mode & 0o7777 },
-            uid,
-            gid,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            birth: now,
-            immutable: false,
-            append_only: false,
-        };
+        let mode = if self.disk.profile.fixed_owner.is_some() { 0o755 } else { mode & 0o7777 };
+        let attributes = Attributes::new(mode, (uid, gid), now);
         let node = Inode { kind, attributes, xattrs: BTreeMap::new(), links: 0, body };
         let inode = self.disk.cached.next_number(self.disk.profile.reuses_inodes);
         self.disk.commit(vec![Change::Create { inode, node: Box::new(node) }]);

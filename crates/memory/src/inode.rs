@@ -29,6 +29,14 @@ pub struct Attributes {
     pub append_only: bool,
 }
 
+impl Attributes {
+    /// Those of an entry that is created now.
+    pub(crate) fn new(mode: u32, (uid, gid): (u32, u32), now: Timestamp) -> Self {
+        let (atime, mtime, ctime, birth) = (now, now, now, now);
+        Self { mode, uid, gid, atime, mtime, ctime, birth, immutable: false, append_only: false }
+    }
+}
+
 /// The name of an entry, and the inode that it leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {

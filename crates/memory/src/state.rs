@@ -70,17 +70,7 @@ impl State {
             seed,
             folding: profile.folding,
         };
-        let attributes = Attributes {
-            mode: 0o755,
-            uid: profile.fixed_owner.map_or(0, |(uid, _)| uid),
-            gid: profile.fixed_owner.map_or(0, |(_, gid)| gid),
-            atime: now,
-            mtime: now,
-            ctime: now,
-            birth: now,
-            immutable: false,
-            append_only: false,
-        };
+        let attributes = Attributes::new(0o755, profile.fixed_owner.unwrap_or((0, 0)), now);
         let names = Names { parent: ROOT, ..Names::default() };
         let root = Inode {
             kind: EntryKind::Directory,

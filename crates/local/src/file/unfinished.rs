@@ -2,11 +2,14 @@
 use dmover_model::{EntryKind, Identity, Metadata, PathBytes};
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, BorrowedFd, Errno, OwnedFd, directory, file, stat};
+use dmover_tree::Permit;
 
 use crate::attributes::Object;
-use crate::directory::TargetDirectory;
+use crate::content::Transfer;
+use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::LocalEnd;
 use crate::privilege::Privilege;
+use crate::source::OpenedSource;
 
 /// Attributes of a replaced file that the source does not determine.
 #[derive(Debug, Clone)]
@@ -117,6 +120,29 @@ impl<'a> Unfinished<'a> {
     /// The open file.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_ref().expect("a file that is being worked on is open").as_fd()
+    }
+
+    /// The copy of a source into it, with the paths of both for messages: flushed, and without a digest.
+    pub(crate) fn transfer<'t>(
+        &'t self,
+        from: &'t SourceDirectory,
+        supply: &'t OpenedSource,
+        [source_path, target_path]: [&'t dyn Fn() -> PathBytes; 2],
+        permit: &'t dyn Permit,
+    ) -> Transfer<'t> {
+        Transfer {
+            source: supply.fd.as_fd(),
+            destination: self.fd(),
+            size: supply.metadata.size,
+            flushed: true,
+            source_mount: supply.metadata.identity.mount,
+            source_facts: &from.facts,
+            facts: &self.target.facts,
+            source_path,
+            target_path,
+            permit,
+            tap: None,
+        }
     }
 
     /// The file, to set its attributes.
