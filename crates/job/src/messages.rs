@@ -130,6 +130,25 @@ mod tests {
     }
 
     #[test]
+    fn following_ends_when_the_record_is_removed() {
+        let (records, place) = (OnRecord::new(), tempfile::tempdir().unwrap());
+        let path = place.path().join("output");
+        std::fs::write(&path, "one\n").unwrap();
+        let job = records.put("a1", |file| file.output = Some(PathBytes::from(path.as_os_str())));
+        let lock = records.runs("a1");
+        records.state().forget("a1", &lock).unwrap();
+        drop(lock);
+        let (tell, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut out = Vec::new();
+            job.copy_messages(None, true, &mut out).unwrap();
+            tell.send(out)
+        });
+        let out = ended.recv_timeout(std::time::Duration::from_secs(20));
+        assert_eq!(out.expect("it ends"), b"one\n");
+    }
+
+    #[test]
     fn a_job_whose_messages_went_to_no_file_has_none() {
         let job = OnRecord::new().put("a1", |_| {});
         let refused = job.copy_messages(None, false, &mut Vec::new()).unwrap_err();
