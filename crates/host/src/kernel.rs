@@ -1,4 +1,4 @@
-//! What the kernel says of this host.
+//! Facts about this host from the kernel.
 
 /// The name of this host for messages, uname(2). Bytes that are not UTF-8 are replaced.
 pub fn name() -> String {

@@ -35,7 +35,7 @@ pub struct Standby {
     pub kill_after: Option<Duration>,
 }
 
-/// What a standby meets.
+/// What a standby finds.
 #[derive(Debug)]
 pub enum Met<'a> {
     /// The job has this status, and a process.
@@ -69,7 +69,7 @@ pub trait Host {
     /// The next signal that this process got, if there is one.
     fn signal(&mut self) -> Option<i32>;
 
-    /// Shows what the standby meets.
+    /// Shows what the standby finds.
     fn tell(&mut self, met: &Met<'_>);
 
     /// The dmover program, before each run.
@@ -261,7 +261,7 @@ mod tests {
     use crate::on_record::OnRecord;
     use dmover_model::{JobId, PathBytes};
 
-    /// Runs `/bin/sh` in place of dmover, and notes what the standby meets.
+    /// Runs `/bin/sh` in place of dmover, and records what the standby finds.
     #[derive(Default)]
     struct Shell {
         met: Vec<String>,

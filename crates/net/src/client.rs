@@ -163,7 +163,7 @@ impl RemoteAgent {
                 Fatal::unavailable(format!("the host '{host}' refuses: {reason}"), AGAIN)
             }
             Broken::Violation(what) => Fatal::refused(
-                format!("the agent at the host '{host}' sent nonsense: {what}"),
+                format!("the agent at the host '{host}' sent invalid data: {what}"),
                 ONE_VERSION,
             ),
             Broken::Ended | Broken::Io(_) => {

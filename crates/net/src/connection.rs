@@ -96,7 +96,7 @@ pub enum Broken {
     #[error("{0}")]
     Io(String),
     /// The other side does not keep to the protocol.
-    #[error("the other side sent nonsense: {0}")]
+    #[error("the other side sent invalid data: {0}")]
     Violation(&'static str),
     /// One of the sides ended the connection in order.
     #[error("it was closed")]
@@ -164,7 +164,7 @@ impl Connection {
         self.shared.request(message)
     }
 
-    /// Waits until the connection is over, and says why.
+    /// Waits until the connection ends, and returns the reason.
     pub fn wait(&self) -> Broken {
         let mut over = lock(&self.shared.over);
         loop {

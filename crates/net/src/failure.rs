@@ -265,7 +265,7 @@ pub(crate) fn damaged(host: &str) -> Fatal {
     )
 }
 
-/// The error for a host that says nothing.
+/// The error for a host that does not answer.
 pub(crate) fn silent(host: &str, seconds: u64) -> Fatal {
     let message = format!("the host '{host}' did not answer within {seconds} s");
     Fatal::unavailable(message, for_host("'ssh HOST true' must end soon, and ask nothing", host))

@@ -37,7 +37,7 @@ impl Protocols {
     }
 }
 
-/// What a side says of itself.
+/// What one side announces about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
     /// The protocols that it speaks.
@@ -56,7 +56,7 @@ pub struct Hello {
     pub window: u32,
     /// The connection ends after this long without a message, in milliseconds. The asking side chooses it for both.
     pub silence_ms: u32,
-    /// How many channels it bears at a time.
+    /// How many open channels it accepts.
     pub channels_max: u32,
     /// The agent refuses.
     pub refusal: Option<Refusal>,

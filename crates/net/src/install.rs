@@ -288,7 +288,7 @@ enum Late {
     Progress(Duration),
 }
 
-/// Collects what the host says, up to [`ANSWER_MAX`].
+/// Collects the output of the host, up to [`ANSWER_MAX`].
 fn listen(events: &mpsc::Receiver<Event>, limits: Limits) -> Result<Vec<u8>, Late> {
     let begin = Instant::now();
     let mut said = Vec::new();

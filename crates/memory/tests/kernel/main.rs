@@ -52,7 +52,7 @@ fn open_base(place: &Path) -> OwnedFd {
     rustix::fs::open(place.join("base"), flags, rustix::fs::Mode::empty()).unwrap()
 }
 
-/// What goes wrong is told with the steps that led there.
+/// A failure is reported with the steps before it.
 #[derive(Default)]
 struct History(Vec<String>);
 

@@ -322,7 +322,7 @@ fn a_link_that_takes_nothing_is_noticed_in_the_middle_of_a_message() {
 }
 
 #[test]
-fn nonsense_ends_the_connection_and_says_why() {
+fn invalid_data_ends_the_connection_with_a_reason() {
     let frame = |kind: u8, length: u32, channel: u64, payload: &[u8]| {
         let mut bytes = length.to_le_bytes().to_vec();
         bytes.extend([kind, 0, 0, 0]);
