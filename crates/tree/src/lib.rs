@@ -5,11 +5,16 @@
 #![forbid(unsafe_code)]
 
 mod permit;
+mod remote;
 mod reports;
 mod target_names;
 mod volume_numbers;
 
 pub use permit::{Denied, Limit, Permit};
+pub use remote::{
+    EntryAttributes, ListedKind, NextData, RemoteDirectory, RemoteFile, RemoteRoot, RemoteTree,
+    RemoteTrees, Seen,
+};
 pub use reports::Reports;
 pub use target_names::TargetNames;
 pub use volume_numbers::VolumeNumbers;

@@ -1,0 +1,194 @@
+//! Trees that are read through messages and not through system calls: on another host, or in the memory of a test.
+//!
+//! A source that the host of the job mounts is read by `dmover-local`, with descriptors. Any other one implements the
+//! three traits here, and everything else stays as it is: the target asks for content and attributes when it needs them.
+//! Each call is at most one round trip. What was listed or announced before is answered without one.
+use dmover_model::{
+    ByteRange, Digest, EntryError, Fatal, FollowLinks, LossKind, Metadata, PathBytes, Shape,
+    TreePath,
+};
+use serde::{Deserialize, Serialize};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// The type of an entry as its directory lists it, without a look at the entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ListedKind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File,
+    /// Anything else that is known.
+    Other,
+    /// The file system does not say.
+    Unknown,
+}
+
+/// An entry as a look shows it: its metadata, and the target of a symbolic link.
+pub type Seen = (Metadata, Option<Vec<u8>>);
+
+/// The attributes of an entry beyond its metadata: those that the job preserves.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct EntryAttributes {
+    /// Extended attributes with ACLs and capabilities, but without those that belong to a file system.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Read from an entry that is not open for reading: it has neither flags nor a project.
+    pub is_pinned: bool,
+    /// The number of attributes of the file system that were left out.
+    pub left_out: u32,
+    /// Inode flags as `FS_IOC_GETFLAGS` returns them, of those that are carried over. `None`: the file system has none.
+    pub flags: Option<u32>,
+    /// The project id, and whether new entries of the directory get it.
+    pub project: (u32, bool),
+    /// The permissions of the owning group, if an ACL exists and the group bits of the mode are its mask.
+    pub owning_group: Option<u32>,
+    /// What could not be read.
+    pub losses: Vec<(LossKind, String)>,
+}
+
+/// What follows at an offset of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NextData {
+    /// Data in this range; what is before it is a hole.
+    Data(ByteRange),
+    /// Only a hole, up to the end.
+    End,
+    /// The file system does not report holes.
+    Unknown,
+}
+
+/// What is at the root of a tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteRoot {
+    /// Its metadata; of what a symbolic link leads to, if links in arguments are followed.
+    pub metadata: Metadata,
+    /// Its path at its host without symbolic links, which identifies a job.
+    pub canonical: PathBytes,
+    /// The last component of that path; `None` for the root of a file system.
+    pub name: Option<Vec<u8>>,
+}
+
+/// One source that is read through messages.
+pub trait RemoteTree: Debug + Send + Sync {
+    /// What is at its root. It was looked at when the tree was opened.
+    fn root(&self) -> &RemoteRoot;
+
+    /// The root as a user would type it, with its host.
+    fn display(&self) -> &PathBytes;
+
+    /// Opens a directory at a path below the root; the root itself must be a directory. `follows`: the path may lead
+    /// through symbolic links.
+    ///
+    /// # Errors
+    /// It cannot be opened, or its file system has no files to copy.
+    fn open(&self, at: &TreePath, follows: bool) -> Result<Arc<dyn RemoteDirectory>, EntryError>;
+
+    /// Opens the directory that contains the root, which is not a directory. Only the root's name is used in it.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    fn open_above(&self) -> Result<Arc<dyn RemoteDirectory>, EntryError>;
+
+    /// Why nothing can be read any more; `None`: it can.
+    fn lost(&self) -> Option<Fatal>;
+}
+
+/// Opens trees that are read through messages.
+pub trait RemoteTrees: Send + Sync {
+    /// Opens a tree by its name in the job, such as `host:path`. `follow`: which symbolic links are followed.
+    ///
+    /// # Errors
+    /// It cannot be reached, or nothing is there.
+    fn open(&self, named: &PathBytes, follow: FollowLinks) -> Result<Arc<dyn RemoteTree>, Fatal>;
+
+    /// Whether a path of the job names such a tree.
+    fn names(&self, path: &PathBytes) -> bool;
+}
+
+/// An open directory.
+pub trait RemoteDirectory: Debug + Send + Sync {
+    /// Its metadata after opening, before anything was read.
+    fn metadata(&self) -> &Metadata;
+
+    /// Opens a directory in it. `follows`: also through a symbolic link.
+    ///
+    /// # Errors
+    /// It cannot be opened, or its file system has no files to copy.
+    fn enter(&self, name: &[u8], follows: bool) -> Result<Arc<dyn RemoteDirectory>, EntryError>;
+
+    /// Calls `each` with name, type and inode number of every entry, in the order of the file system, until it answers
+    /// `false`. The first call of a directory brings the metadata of its entries along.
+    ///
+    /// # Errors
+    /// It cannot be read to its end.
+    fn list(&self, each: &mut dyn FnMut(&[u8], ListedKind, u64) -> bool) -> Result<(), EntryError>;
+
+    /// Looks at an entry. `follows`: at what it is a symbolic link to.
+    ///
+    /// # Errors
+    /// It is not there, or the directory cannot be searched.
+    fn look(&self, name: &[u8], follows: bool) -> Result<Seen, EntryError>;
+
+    /// Opens a regular file, once its times can show a later change.
+    ///
+    /// # Errors
+    /// It cannot be opened, is no regular file, or changes all the time.
+    fn open_file(&self, name: &[u8], follows: bool) -> Result<Arc<dyn RemoteFile>, EntryError>;
+
+    /// The attributes of an entry that is no regular file, and its metadata at that time. An empty name: of this directory.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn attributes(
+        &self,
+        name: &[u8],
+        follows: bool,
+    ) -> Result<(Metadata, EntryAttributes), EntryError>;
+
+    /// These regular files will be opened soon, in this order.
+    fn announce(&self, names: &[&[u8]], follows: bool);
+}
+
+/// An open regular file. Several threads may read it.
+pub trait RemoteFile: Debug + Send + Sync {
+    /// Its metadata after opening.
+    fn metadata(&self) -> &Metadata;
+
+    /// Its attributes.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn attributes(&self) -> Result<EntryAttributes, EntryError>;
+
+    /// Reads up to `buffer` bytes from an offset on; 0 at the end of the file. Reading on from where the last call ended
+    /// needs no round trip.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<usize, EntryError>;
+
+    /// What follows at an offset.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn next_data(&self, at: u64) -> Result<NextData, EntryError>;
+
+    /// Its present metadata, to be compared with that after opening.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn now(&self) -> Result<Metadata, EntryError>;
+
+    /// The digests of the pieces of each shape in a range, where `start` is the offset of the content of the shapes.
+    /// `step` is called with the number of bytes hashed since the last call, and can end the work.
+    ///
+    /// # Errors
+    /// It cannot be read, or is shorter by now, or `step` has ended the work.
+    fn digests(
+        &self,
+        shapes: &[Shape],
+        start: u64,
+        range: ByteRange,
+        step: &mut dyn FnMut(u64) -> Result<(), EntryError>,
+    ) -> Result<Vec<Vec<Digest>>, EntryError>;
+}
