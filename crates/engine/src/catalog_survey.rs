@@ -77,7 +77,9 @@ impl Mover<'_> {
         activity::at(Activity::SourceNames);
         let Ok(root) = self.engine.root(RootId::ONLY) else { return Ok(()) };
         let Revisit { path, inode, known } = revisit;
-        let (state, own) = self.engine.end.revisit(&root.source, path)?;
+        // Renames are only followed in trees of this host.
+        let Some(source) = root.source.here() else { return Ok(()) };
+        let (state, own) = self.engine.end.revisit(source, path)?;
         let here = own.identity.mount == root.mount;
         let takes_part = path.is_root() || self.engine.filter.admits_below(path, &own);
         if !here || state.object.inode != *inode || !takes_part {
@@ -90,7 +92,7 @@ impl Mover<'_> {
         }
         let mut names = Vec::new();
         let object = self.with_buffer(|mover, buffer| {
-            root.source.each_numbered(path, buffer, |object, name| {
+            source.each_numbered(path, buffer, |object, name| {
                 mover.lease.extend();
                 names.push(name);
                 if names.len() >= NAMES_MAX {

@@ -38,6 +38,7 @@ use crate::sharing::Sharing;
 use crate::trust::Trust;
 use crate::written_parts::WrittenParts;
 
+mod lost_source;
 mod reports;
 mod roots;
 mod verb;
@@ -195,10 +196,10 @@ impl Engine {
             let root = self.root(id).ok()?;
             // One may lie below the other.
             let side = match error.side {
-                Side::Source => Some(&root.source),
-                Side::Destination => root.destination.as_ref(),
+                Side::Source => root.source.display(),
+                Side::Destination => root.destination.as_ref()?.display(),
             };
-            error.path.below(side?.display())
+            error.path.below(side)
         })
     }
 

@@ -17,6 +17,7 @@ use dmover_observe::{Board, Counter, Counters, JobView, Monitor, NoMonitor, Stag
 use dmover_plan::coordinator::{Command, Coordinator, Input, Phase};
 use dmover_plan::history::History;
 use dmover_plan::temporary::TemporaryNames;
+use dmover_tree::RemoteTrees;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -118,6 +119,8 @@ pub struct Job {
     pub umask: u32,
     /// The most files that the process may have open.
     pub open_files_max: u64,
+    /// Opens sources on other hosts; `None`: there are none.
+    pub remote: Option<Arc<dyn RemoteTrees>>,
     /// The source of remote movers; `None`: movers run in this process.
     pub fleets: Option<Arc<dyn Fleets>>,
     /// Where the state of the job is published for displays.
@@ -148,6 +151,7 @@ impl Job {
             description: JobFile::default(),
             umask,
             open_files_max,
+            remote: None,
             fleets: None,
             board: None,
         }
@@ -432,6 +436,7 @@ impl Run {
             }
             self.tell_unlinked()
         });
+        let result = result.and_then(|()| self.engine.lost_source().map_or(Ok(()), Err));
         if let (Err(error), Some(outside)) = (&result, &self.outside) {
             outside.failed(&self.engine, error.to_string(), error.exit_code().code());
         }

@@ -272,6 +272,7 @@ impl Joining {
             privileged: dmover_host::user::is_privileged(),
             base: &base,
             bounds: &place.bounds.trees,
+            remote: None,
         };
         place.bounds.check_spec(&spec)?;
         let resolved = insist_on(|| {
@@ -373,7 +374,9 @@ impl JobOffer {
     ) -> Result<(), Fatal> {
         let writes = self.spec.verb.fills() && !self.spec.policy.dry_run;
         for (root, known) in roots.iter().zip(known) {
-            check_side(mounts, &root.source, (&known.0, false))?;
+            if let Some(source) = root.source.here() {
+                check_side(mounts, source, (&known.0, false))?;
+            }
             let Some((side, known)) = root.destination.as_ref().zip(known.1.as_ref()) else {
                 continue;
             };

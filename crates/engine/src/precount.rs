@@ -60,7 +60,12 @@ pub(crate) fn begin(engine: &Engine, list: &JobList, last: Option<&JobStatus>) -
     let outlook = counters.outlook();
     outlook.limit_bytes(spec.limits.bytes_per_s);
     let whole = matches!(list, JobList::None);
-    if !whole || spec.selection.follow != FollowLinks::Never || engine.is_resumed {
+    // Names that come from another host are listed once.
+    if !whole
+        || spec.sources_are_remote
+        || spec.selection.follow != FollowLinks::Never
+        || engine.is_resumed
+    {
         return None;
     }
     let selection = selection_of(spec, list);
@@ -168,14 +173,15 @@ impl Count {
     }
 
     fn root(&mut self, root: &Root) -> Result<(), End> {
+        let Some(source) = root.source.here() else { return Ok(()) };
         if !root.is_directory
-            && let Some(found) = CountedDirectory::single(&root.source, &self.mounts)?
+            && let Some(found) = CountedDirectory::single(source, &self.mounts)?
         {
             self.found.entries += 1;
             self.found.bytes += content(&found);
             return Ok(());
         }
-        let directory = CountedDirectory::of_root(&root.source)?;
+        let directory = CountedDirectory::of_root(source)?;
         self.found.entries += 1;
         self.directory(&directory, &mut Vec::new())
     }

@@ -66,7 +66,9 @@ impl Engine {
             };
             for (id, known) in self.roots.ids().zip(&known) {
                 let Ok(root) = self.root(id) else { continue };
-                check_side(&self.end.mounts, &root.source, (&known.0, false))?;
+                if let Some(source) = root.source.here() {
+                    check_side(&self.end.mounts, source, (&known.0, false))?;
+                }
                 if let (Some(side), Some(known)) = (root.destination.as_ref(), known.1.as_ref()) {
                     check_side(&self.end.mounts, side, (known, true))?;
                 }

@@ -32,6 +32,7 @@ pub(crate) fn run(
         schema: JobSpec::SCHEMA,
         verb: Verb::Verify,
         sources: Vec::new(),
+        sources_are_remote: false,
         destination: recorded.base(),
         target_mode: TargetMode::As,
         selection: Selection::default(),

@@ -62,6 +62,7 @@ impl Place {
             schema: JobSpec::SCHEMA,
             verb,
             sources: vec![bytes(&self.path("s"))],
+            sources_are_remote: false,
             destination: bytes(&self.path("d")),
             target_mode: TargetMode::As,
             selection: Selection::default(),

@@ -9,7 +9,7 @@ use dmover_plan::idmap::IdentityMap;
 use dmover_sys::flags::{self, Flags, Project};
 use dmover_sys::xattr::{self, Held};
 use dmover_sys::{BorrowedFd, Errno, set, stat};
-use dmover_tree::Reports;
+use dmover_tree::{EntryAttributes, Reports};
 
 use crate::capability::Facts;
 use crate::error::entry_error;
@@ -36,6 +36,21 @@ pub struct Attributes {
     pub project_there: Option<Project>,
     /// The permissions of the owning group, if an ACL exists and the group bits of the mode are its mask.
     pub owning_group: Option<u32>,
+}
+
+impl From<Attributes> for EntryAttributes {
+    /// As they are sent to another host. What could not be read was reported where they were read.
+    fn from(found: Attributes) -> Self {
+        Self {
+            xattrs: found.xattrs,
+            is_pinned: found.is_pinned,
+            left_out: found.left_out,
+            flags: found.knows_flags.then_some(found.flags),
+            project: (found.project.id, found.project.inherit),
+            owning_group: found.owning_group,
+            losses: Vec::new(),
+        }
+    }
 }
 
 impl Attributes {
@@ -226,6 +241,28 @@ impl AttributeRules<'_> {
             attributes.project = flags::project(fd).map_err(fail)?.unwrap_or_default();
         }
         Ok(attributes)
+    }
+
+    /// The attributes of an entry that was read through messages.
+    pub(crate) fn received(
+        &self,
+        found: EntryAttributes,
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Attributes {
+        let EntryAttributes { xattrs, is_pinned, left_out, flags, project, .. } = found;
+        for (kind, words) in found.losses {
+            self.reports.loss(kind, shown(), words);
+        }
+        Attributes {
+            xattrs,
+            is_pinned,
+            left_out,
+            flags: flags.unwrap_or(0),
+            knows_flags: flags.is_some(),
+            project: Project { id: project.0, inherit: project.1 },
+            project_there: None,
+            owning_group: found.owning_group,
+        }
     }
 
     fn read_xattr(

@@ -1,6 +1,6 @@
 //! A tree that is compared with a manifest: it is a destination, and its directories are only open for reading.
 use dmover_model::{EntryError, EntryKind, Metadata, Operation, Side, Timestamp};
-use dmover_sys::{Errno, directory, path, set, stat};
+use dmover_sys::{Errno, OwnedFd, directory, path, set, stat};
 
 use crate::directory::{SourceDirectory, TargetDirectory, look_at};
 use crate::end::LocalEnd;
@@ -21,7 +21,7 @@ impl LocalEnd {
         at: &SourceDirectory,
         name: &[u8],
     ) -> Result<Option<Metadata>, EntryError> {
-        let found = look_at(&at.fd, name).map_err(|e| {
+        let found = at.mounted().and_then(|fd| look_at(fd, name)).map_err(|e| {
             entry_error(Side::Destination, Operation::Stat, at.place.entry(name), e)
         })?;
         Ok(found.map(|found| self.mounts.metadata(&found)))
@@ -32,7 +32,7 @@ impl LocalEnd {
     /// # Errors
     /// It is absent, or its directory cannot be searched.
     pub fn checked_there(&self, at: &SourceDirectory, name: &[u8]) -> Result<Metadata, EntryError> {
-        let found = stat::stat_at(&at.fd, name, false).map_err(|e| {
+        let found = at.mounted().and_then(|fd| stat::stat_at(fd, name, false)).map_err(|e| {
             entry_error(Side::Destination, Operation::Stat, at.place.entry(name), e)
         })?;
         Ok(self.mounts.metadata(&found))
@@ -49,7 +49,7 @@ impl LocalEnd {
         was: Timestamp,
     ) -> Result<(), EntryError> {
         let fail = |e| entry_error(Side::Destination, Operation::SetTimes, at.place.entry(name), e);
-        let fd = match path::open_file_at(&at.fd, name, false) {
+        let fd = match at.mounted().and_then(|fd| path::open_file_at(fd, name, false)) {
             Ok(fd) => fd,
             // It is gone or was replaced.
             Err(error) if stat::is_absent(error) || error == Errno::LOOP => return Ok(()),
@@ -64,12 +64,17 @@ impl LocalEnd {
 }
 
 impl SourceDirectory {
+    /// The descriptor. A tree that is compared with a manifest is of this host.
+    fn mounted(&self) -> Result<&OwnedFd, Errno> {
+        self.handle.fd().ok_or(Errno::OPNOTSUPP)
+    }
+
     /// The target of a symbolic link of a tree that is compared with a manifest.
     ///
     /// # Errors
     /// It cannot be read.
     pub fn checked_symlink(&self, name: &[u8]) -> Result<Vec<u8>, EntryError> {
-        directory::read_symlink(&self.fd, name).map_err(|e| {
+        self.mounted().and_then(|fd| directory::read_symlink(fd, name)).map_err(|e| {
             entry_error(Side::Destination, Operation::ReadLink, self.place.entry(name), e)
         })
     }

@@ -16,6 +16,7 @@ use std::cell::RefCell;
 
 use crate::capability::Facts;
 use crate::error::{cancelled, denied, entry_error};
+use crate::handle::FileRef;
 use gaps::{Gaps, run_at};
 use pipe::Pipe;
 use side::Reader;
@@ -35,7 +36,7 @@ pub use tools::Tools;
 #[derive(Clone, Copy)]
 pub(crate) struct Transfer<'a> {
     /// The open source file.
-    pub source: BorrowedFd<'a>,
+    pub source: FileRef<'a>,
     /// The open destination file.
     pub destination: BorrowedFd<'a>,
     /// Size of the source.
@@ -62,7 +63,7 @@ pub(crate) struct Transfer<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Reading<'a> {
     /// The open file, and the facts of its file system.
-    pub source: (BorrowedFd<'a>, &'a Facts),
+    pub source: (FileRef<'a>, &'a Facts),
     /// Read past the page cache.
     pub direct: bool,
     /// Skip holes that the file system reports.
@@ -75,7 +76,7 @@ pub(crate) struct Reading<'a> {
 
 impl<'a> Reading<'a> {
     fn gaps(&self, range: ByteRange) -> Gaps<'a> {
-        Gaps::new(self.skips_holes.then_some(self.source.0), range)
+        Gaps::new(self.source.0.fd().filter(|_| self.skips_holes), range)
     }
 }
 
@@ -212,11 +213,11 @@ impl ContentRules<'_> {
             When::Auto => !facts.no_clone_from.is(transfer.source_mount),
             When::Always => true,
         };
-        if !wanted || size == 0 {
+        let Some(source) = transfer.source.fd().filter(|_| wanted && size > 0) else {
             return Ok(false);
-        }
-        let cloned = copy::clone_file(transfer.source, transfer.destination)
-            .map_err(|e| transfer.write_error(e))?;
+        };
+        let cloned =
+            copy::clone_file(source, transfer.destination).map_err(|e| transfer.write_error(e))?;
         match cloned {
             KernelAnswer::Done(()) => self.add(Counter::BytesShared, size),
             KernelAnswer::Never => facts.no_clone_from.set(transfer.source_mount),
@@ -243,18 +244,17 @@ impl ContentRules<'_> {
         let mut at = range.start;
         while at < range.end {
             self.check_running(transfer)?;
-            let data = match file::next_data(transfer.source, at) {
-                Ok(DataRange::End) => break,
-                Ok(DataRange::Data(start, end)) => {
+            let data = match transfer.source.next_data(at, transfer.source_path)? {
+                DataRange::End => break,
+                DataRange::Data(start, end) => {
                     // A file system that keeps no books on holes reports one range of data.
                     detect |= at == range.start && start <= at && end >= range.end;
                     ByteRange { start: start.max(at), end: end.min(range.end) }
                 }
-                Ok(DataRange::Unknown) => {
+                DataRange::Unknown => {
                     detect = true;
                     ByteRange { start: at, end: range.end }
                 }
-                Err(error) => return Err(transfer.read_error(error)),
             };
             if data.start >= range.end {
                 break;
@@ -350,7 +350,7 @@ impl ContentRules<'_> {
     }
 
     /// Counts bytes read for a digest; a comparison compares it with another digest.
-    fn account_hashed(&self, permit: &dyn Permit, bytes: u64) {
+    pub(crate) fn account_hashed(&self, permit: &dyn Permit, bytes: u64) {
         if self.compares {
             self.add(Counter::BytesCompared, bytes);
         }
@@ -383,27 +383,42 @@ impl ContentRules<'_> {
         tools: &mut Tools,
     ) -> Result<u64, EntryError> {
         let cursor = Cursor { at: range.start, to, moved: 0, end: range.end };
-        match self.method(transfer, range, detect) {
-            Method::Kernel => self.copy_by_kernel(transfer, cursor, tools),
+        let source = match transfer.source {
+            FileRef::Open(source) => source,
+            FileRef::Remote(_) => {
+                let sides = Sides::default();
+                let copied = self.copy_by_blocks(transfer, cursor, sides, detect, tools);
+                return copied.map(|cursor| cursor.moved);
+            }
+        };
+        let both = (source, transfer.destination);
+        match self.method(transfer, source, range, detect) {
+            Method::Kernel => self.copy_by_kernel(transfer, both, cursor, tools),
             Method::Blocks(sides) => self.copy_by_blocks(transfer, cursor, sides, detect, tools),
-            Method::Ring(sides) => self.copy_by_ring(transfer, cursor, sides, tools),
+            Method::Ring(sides) => self.copy_by_ring(transfer, both, (cursor, sides), tools),
         }
         .map(|cursor| cursor.moved)
     }
 
     /// The method for a range.
-    fn method(&self, transfer: Transfer<'_>, range: ByteRange, detect: bool) -> Method {
+    fn method(
+        &self,
+        transfer: Transfer<'_>,
+        source: BorrowedFd<'_>,
+        range: ByteRange,
+        detect: bool,
+    ) -> Method {
         let policy = &self.policy;
         let size = transfer.size;
         let large = size >= engine::LARGE_BYTES;
         let takes_direct = |facts: &Facts, fd| {
             large && !facts.is(&facts.no_direct) && stat::direct_io_alignment(fd).is_some()
         };
-        let cached = large.then(|| cache::cached_bytes(transfer.source, range.start, range.len()));
+        let cached = large.then(|| cache::cached_bytes(source, range.start, range.len()));
         let situation = Situation {
             size,
             kernel: !detect && transfer.tap.is_none() && self.may_copy_in_kernel(transfer),
-            direct_read: takes_direct(transfer.source_facts, transfer.source),
+            direct_read: takes_direct(transfer.source_facts, source),
             direct_write: takes_direct(transfer.facts, transfer.destination),
             flushed: transfer.flushed,
             cached: cached.flatten().map(|bytes| bytes as f64 / range.len().max(1) as f64),
@@ -418,6 +433,7 @@ impl ContentRules<'_> {
     fn copy_by_kernel(
         &self,
         transfer: Transfer<'_>,
+        both: (BorrowedFd<'_>, BorrowedFd<'_>),
         mut cursor: Cursor,
         tools: &mut Tools,
     ) -> Result<Cursor, EntryError> {
@@ -427,7 +443,7 @@ impl ContentRules<'_> {
             let block = transfer.permit.block_bytes(KERNEL_BLOCK as usize) as u64;
             let block = cursor.left().min(block);
             transfer.permit.bytes(block);
-            let Some(copied) = self.copy_in_kernel(transfer, cursor, block)? else {
+            let Some(copied) = self.copy_in_kernel(transfer, both, cursor, block)? else {
                 return self.copy_by_blocks(transfer, cursor, Sides::default(), false, tools);
             };
             self.add(Counter::BytesInKernel, copied);
@@ -471,8 +487,8 @@ impl ContentRules<'_> {
     fn copy_by_ring(
         &self,
         transfer: Transfer<'_>,
-        mut cursor: Cursor,
-        sides: Sides,
+        (source, destination): (BorrowedFd<'_>, BorrowedFd<'_>),
+        (mut cursor, sides): (Cursor, Sides),
         tools: &mut Tools,
     ) -> Result<Cursor, EntryError> {
         let any = sides.read || sides.write;
@@ -486,23 +502,23 @@ impl ContentRules<'_> {
         };
         let set =
             |fd, wanted: bool, direct| !wanted || cache::set_direct(fd, direct).unwrap_or(false);
-        let source_set = set(transfer.source, sides.read, true);
+        let source_set = set(source, sides.read, true);
         if !(source_set && set(transfer.destination, sides.write, true)) {
             self.count(Counter::DirectRefusals);
         }
-        file::set_blocking(transfer.source).map_err(|e| transfer.read_error(e))?;
+        file::set_blocking(source).map_err(|e| transfer.read_error(e))?;
         file::set_blocking(transfer.destination).map_err(|e| transfer.write_error(e))?;
         // Queued, reads and writes are under way together; what storage is slower at is mostly writing.
         activity::at(Activity::TargetData);
         let span = Span { from: cursor.at, to: cursor.to, length: whole, align };
-        let copied = ring.copy(transfer.source, transfer.destination, span, &mut |bytes| {
+        let copied = ring.copy(source, destination, span, &mut |bytes| {
             if bytes > 0 {
                 self.account(transfer, bytes);
                 self.add(Counter::BytesByRing, bytes);
             }
             transfer.permit.step().is_ok()
         });
-        let source_set = set(transfer.source, sides.read, false);
+        let source_set = set(source, sides.read, false);
         if !(set(transfer.destination, sides.write, false) && source_set) {
             return Err(transfer.write_error(Errno::INVAL));
         }
@@ -558,10 +574,10 @@ impl ContentRules<'_> {
     fn copy_in_kernel(
         &self,
         transfer: Transfer<'_>,
+        (source, destination): (BorrowedFd<'_>, BorrowedFd<'_>),
         Cursor { at, to, .. }: Cursor,
         length: u64,
     ) -> Result<Option<u64>, EntryError> {
-        let (source, destination) = (transfer.source, transfer.destination);
         match copy::copy_range(source, at, destination, to, length as usize) {
             // Nothing copied before the end: some file systems say so instead of refusing. Reading
             // will show whether the file has become shorter.

@@ -1,16 +1,18 @@
 //! Digests of content that is read for them, and the comparison of content with digests.
 use dmover_digest::{Fold, Pieces, Stream};
 use dmover_model::{
-    ByteRange, Content as Recorded, Digest, DigestPolicy, EntryError, Operation, PathBytes, Shape,
-    Side,
+    ByteRange, Content as Recorded, Digest, DigestPolicy, EntryError, ErrorClass, Operation,
+    PathBytes, Shape, Side,
 };
 use dmover_observe::{Activity, activity};
 use dmover_plan::verify::merged;
 use dmover_sys::{Errno, file};
+use dmover_tree::RemoteFile;
 use std::time::Duration;
 
 use crate::content::Run;
 use crate::error::{at_destination, entry_error};
+use crate::handle::FileHandle;
 use crate::reading::Shown;
 use crate::session::Session;
 use crate::source::Content;
@@ -69,6 +71,9 @@ impl Session<'_> {
         range: ByteRange,
         shown: &dyn Fn() -> PathBytes,
     ) -> Result<[Vec<Digest>; N], EntryError> {
+        if let FileHandle::Remote(file) = &content.file {
+            return self.remote_digests(&**file, (shapes, start), range, shown);
+        }
         let local = self.local;
         let mut all = shapes.map(|shape| Pieces::new(shape, range.start));
         let wanted = ByteRange { start: start + range.start, end: start + range.end };
@@ -80,6 +85,29 @@ impl Session<'_> {
         let mut feed = |run: Run<'_>| all.iter_mut().for_each(|pieces| run.feed(pieces));
         local.content().read_range(reading, wanted, buffer, &mut feed)?;
         Ok(all.map(Pieces::finish))
+    }
+
+    /// Has digests computed where the file is.
+    fn remote_digests<const N: usize>(
+        &self,
+        file: &dyn RemoteFile,
+        (shapes, start): ([Shape; N], u64),
+        range: ByteRange,
+        shown: Shown<'_>,
+    ) -> Result<[Vec<Digest>; N], EntryError> {
+        activity::at(Activity::SourceData);
+        let content = self.local.content();
+        let mut step = |bytes| {
+            self.permit.bytes(bytes);
+            content.account_hashed(self.permit, bytes);
+            self.check_hashing(shown)
+        };
+        let made = file.digests(&shapes, start, range, &mut step)?;
+        <[_; N]>::try_from(made).map_err(|_| {
+            let words = "the other host sent another number of digests than were asked for";
+            let (side, class) = (Side::Source, ErrorClass::Other);
+            EntryError::plain(side, Operation::Read, class, shown(), words)
+        })
     }
 
     /// Hashes a stream until its end.
@@ -94,13 +122,17 @@ impl Session<'_> {
         shown: &dyn Fn() -> PathBytes,
     ) -> Result<[(Part, Vec<Digest>); N], EntryError> {
         let range = range.unwrap_or(ByteRange { start: 0, end: u64::MAX });
+        let Some(fd) = content.file.fd() else {
+            // Only regular files are read through messages.
+            return Err(entry_error(Side::Source, Operation::Read, shown(), Errno::OPNOTSUPP));
+        };
         let mut streams = policies.map(|policy| (Stream::new(&policy), policy));
         let mut at = 0;
         while at < range.end {
             self.check_hashing(shown)?;
             activity::at(Activity::SourceData);
             let block = self.tools.buffer.len().min(BLOCK);
-            let read = match file::read(&content.fd, &mut self.tools.buffer[..block]) {
+            let read = match file::read(fd, &mut self.tools.buffer[..block]) {
                 Err(Errno::AGAIN) => {
                     // Another program has set the pipe to non-blocking mode.
                     self.permit.progress();

@@ -9,6 +9,7 @@ use dmover_sys::flags::{self, Project};
 use dmover_sys::stat::ATTRIBUTE_MOUNT_ROOT;
 use dmover_sys::xattr::{self, Held};
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, path, stat};
+use dmover_tree::RemoteDirectory;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
@@ -16,9 +17,11 @@ use crate::attributes::{DEFAULT_ACL, Object};
 use crate::capability::Facts;
 use crate::end::{Local, LocalEnd};
 use crate::error::{CallFailed, entry_error};
+use crate::handle::DirectoryHandle;
 use crate::mounts::UNSEEN;
 use crate::privilege::Privilege;
 use crate::root_side::{RootNames, RootSide};
+use crate::source_root::SourceRoot;
 
 /// Where a directory is below its root, for messages.
 #[derive(Debug, Clone)]
@@ -68,7 +71,7 @@ impl Place {
 /// A source directory, open for reading.
 #[derive(Debug)]
 pub struct SourceDirectory {
-    pub(crate) fd: OwnedFd,
+    pub(crate) handle: DirectoryHandle,
     /// Where it is.
     pub place: Place,
     /// Its metadata after opening, before anything was read.
@@ -112,13 +115,13 @@ pub struct TargetDirectory {
 }
 
 impl SourceDirectory {
-    /// Another descriptor of the directory.
+    /// Another handle of the directory.
     ///
     /// # Errors
     /// It cannot be opened again.
     pub fn again(&self) -> Result<Self, CallFailed> {
         Ok(Self {
-            fd: path::open_directory_at(&self.fd, b".")?,
+            handle: self.handle.again()?,
             place: self.place.clone(),
             metadata: self.metadata.clone(),
             facts: Arc::clone(&self.facts),
@@ -210,12 +213,21 @@ impl LocalEnd {
     /// It cannot be opened, or its file system has no files to copy.
     pub fn open_source(
         &self,
-        side: &RootSide,
+        root: &SourceRoot,
         at: &TreePath,
         follows: bool,
     ) -> Result<SourceDirectory, EntryError> {
+        let place = Place::new(root.names(), at.clone());
+        let side = match root {
+            SourceRoot::Here(side) => side,
+            SourceRoot::Remote { tree, names, .. } if !names.is_directory => {
+                return Ok(remote_directory(tree.open_above()?, place));
+            }
+            SourceRoot::Remote { tree, .. } => {
+                return Ok(remote_directory(tree.open(at, follows)?, place));
+            }
+        };
         let relative = side.directory(at);
-        let place = Place::new(&side.names, at.clone());
         let opened = if follows {
             path::open_directory_each(&side.parent, &relative)
         } else {
@@ -229,8 +241,14 @@ impl LocalEnd {
     ///
     /// # Errors
     /// It cannot be opened, or its file system has no files to copy.
-    pub fn open_source_root(&self, side: &RootSide) -> Result<SourceDirectory, EntryError> {
-        let place = Place::new(&side.names, TreePath::root());
+    pub fn open_source_root(&self, root: &SourceRoot) -> Result<SourceDirectory, EntryError> {
+        let place = Place::new(root.names(), TreePath::root());
+        let side = match root {
+            SourceRoot::Here(side) => side,
+            SourceRoot::Remote { tree, .. } => {
+                return Ok(remote_directory(tree.open(&TreePath::root(), false)?, place));
+            }
+        };
         let fd = path::open_again(&side.parent)
             .map_err(|e| entry_error(Side::Source, Operation::Open, place.own(), e))?;
         self.source_directory(fd, place)
@@ -248,10 +266,16 @@ impl LocalEnd {
     ) -> Result<SourceDirectory, EntryError> {
         activity::at(Activity::SourceNames);
         let place = above.place.below(name);
+        let above = match &above.handle {
+            DirectoryHandle::Open(above) => above,
+            DirectoryHandle::Remote(above) => {
+                return Ok(remote_directory(above.enter(name, follows)?, place));
+            }
+        };
         let opened = if follows {
-            path::open_directory_following(&above.fd, name)
+            path::open_directory_following(above, name)
         } else {
-            path::open_directory_below(&above.fd, name)
+            path::open_directory_below(above, name)
         };
         let fd = opened.map_err(|e| entry_error(Side::Source, Operation::Open, place.own(), e))?;
         self.source_directory(fd, place)
@@ -267,7 +291,11 @@ impl LocalEnd {
         name: &[u8],
     ) -> Result<Metadata, EntryError> {
         let fail = |e| entry_error(Side::Source, Operation::Open, from.place.entry(name), e);
-        let pinned = path::pin_at(&from.fd, name).map_err(fail)?;
+        let from = match &from.handle {
+            DirectoryHandle::Open(from) => from,
+            DirectoryHandle::Remote(from) => return Ok(from.look(name, false)?.0),
+        };
+        let pinned = path::pin_at(from, name).map_err(fail)?;
         Ok(self.mounts.metadata(&stat::stat_fd(&pinned).map_err(fail)?))
     }
 
@@ -313,7 +341,8 @@ impl LocalEnd {
                 words,
             ));
         }
-        Ok(SourceDirectory { fd, place, metadata, facts, handed_down: OnceLock::new() })
+        let handle = DirectoryHandle::Open(fd);
+        Ok(SourceDirectory { handle, place, metadata, facts, handed_down: OnceLock::new() })
     }
 
     /// Describes a destination directory that was just opened, or created if it is `fresh`.
@@ -362,7 +391,9 @@ impl LocalEnd {
         directory: &SourceDirectory,
         is_sought: impl Fn(Identity) -> bool,
     ) -> bool {
-        let mut above = path::open_directory_at(&directory.fd, b"..");
+        // What is read through messages lies below nothing of this host.
+        let Some(directory) = directory.handle.fd() else { return false };
+        let mut above = path::open_directory_at(directory, b"..");
         let mut last = None;
         while let Ok(fd) = &above {
             let Ok(found) = stat::stat_fd(fd) else { return false };
@@ -414,6 +445,14 @@ impl Local<'_> {
             Ok(fd) => self.end.target_directory(fd, false, place).map(Some),
         }
     }
+}
+
+/// A directory of a source that is read through messages. Other clocks than those of this host set its times, and none of
+/// its features can be used from here.
+fn remote_directory(directory: Arc<dyn RemoteDirectory>, place: Place) -> SourceDirectory {
+    let (metadata, facts) = (directory.metadata().clone(), Arc::default());
+    let handle = DirectoryHandle::Remote(directory);
+    SourceDirectory { handle, place, metadata, facts, handed_down: OnceLock::new() }
 }
 
 /// Refuses a file system that the coordinator does not see, because it could not be identified to other movers.

@@ -1,14 +1,17 @@
 //! The attributes of entries: read from a name at either end, from both for a comparison, and set again where they differ.
-use dmover_model::{EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Operation, Side};
+use dmover_model::{
+    EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Operation, PathBytes, Side,
+};
 use dmover_observe::{Activity, activity};
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, OwnedFd, flags, path, stat};
-use dmover_tree::Permit;
+use dmover_sys::{AsFd, BorrowedFd, OwnedFd, flags, path, stat};
+use dmover_tree::{EntryAttributes, Permit};
 
 use crate::attributes::{Attributes, Object};
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::Local;
 use crate::error::{at_destination, entry_error};
+use crate::handle::{DirectoryHandle, FileHandle};
 use crate::pair::Pair;
 use crate::reading::Shown;
 use crate::rights::Sides;
@@ -19,7 +22,15 @@ pub struct OpenEntry {
     /// Its attributes.
     pub attributes: Attributes,
     /// As long as it is open, its inode number belongs to no other entry.
-    _fd: OwnedFd,
+    _entry: SourceEntry,
+}
+
+/// A source entry, to read its attributes.
+enum SourceEntry {
+    /// Open at this host.
+    Open(OwnedFd, Held),
+    /// Read through messages.
+    Read(EntryAttributes),
 }
 
 /// Both sides of an entry, open to compare and set attributes.
@@ -27,9 +38,25 @@ pub struct EntryPair<'a> {
     local: Local<'a>,
     sides: Sides<'a>,
     record: &'a EntryRecord,
-    source: OwnedFd,
+    source: SourceEntry,
     destination: OwnedFd,
+    /// How the destination is open.
     held: Held,
+}
+
+/// Checks that an entry is the one that was found. A number that is free is given to the next entry, of whatever type: its
+/// attributes are no business of this one.
+fn check_same(
+    record: &EntryRecord,
+    found: &Metadata,
+    shown: &dyn Fn() -> PathBytes,
+) -> Result<(), EntryError> {
+    if (found.identity, found.kind) == (record.metadata.identity, record.metadata.kind) {
+        return Ok(());
+    }
+    let words = "another entry has replaced this one";
+    let (side, class) = (Side::Source, ErrorClass::Changed);
+    Err(EntryError::plain(side, Operation::Open, class, shown(), words))
 }
 
 impl<'a> Local<'a> {
@@ -40,10 +67,18 @@ impl<'a> Local<'a> {
         from: &SourceDirectory,
         record: &EntryRecord,
         follows: bool,
-    ) -> Result<(OwnedFd, Held), EntryError> {
-        let shown = || from.place.entry(record.name.as_bytes());
+    ) -> Result<SourceEntry, EntryError> {
+        let name = record.name.as_bytes();
+        let shown = || from.place.entry(name);
         let fail = |e| entry_error(Side::Source, Operation::Open, shown(), e);
-        let (directory, name) = (&from.fd, record.name.as_bytes());
+        let directory = match &from.handle {
+            DirectoryHandle::Open(directory) => directory,
+            DirectoryHandle::Remote(directory) => {
+                let (found, attributes) = directory.attributes(name, follows)?;
+                check_same(record, &found, &shown)?;
+                return Ok(SourceEntry::Read(attributes));
+            }
+        };
         let (fd, held) = match record.metadata.kind {
             EntryKind::File => (path::open_file_at(directory, name, false), Held::Open),
             EntryKind::Directory => (path::open_directory_at(directory, name), Held::Open),
@@ -52,14 +87,31 @@ impl<'a> Local<'a> {
         };
         let fd = fd.map_err(fail)?;
         let found = self.end.mounts.metadata(&stat::stat_fd(&fd).map_err(fail)?);
-        // A number that is free is given to the next entry, of whatever type: its attributes are no business of this one.
-        let same = (found.identity, found.kind) == (record.metadata.identity, record.metadata.kind);
-        if !same {
-            let words = "another entry has replaced this one";
-            let (side, class) = (Side::Source, ErrorClass::Changed);
-            return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
+        check_same(record, &found, &shown)?;
+        Ok(SourceEntry::Open(fd, held))
+    }
+
+    fn attributes_of_entry(
+        &self,
+        entry: &SourceEntry,
+        shown: Shown<'_>,
+    ) -> Result<Attributes, EntryError> {
+        match entry {
+            SourceEntry::Open(fd, held) => self.attributes().read(fd.as_fd(), *held, shown),
+            SourceEntry::Read(found) => Ok(self.attributes().received(found.clone(), shown)),
         }
-        Ok((fd, held))
+    }
+
+    /// The attributes of an open source file.
+    pub(crate) fn attributes_of_file(
+        &self,
+        file: &FileHandle,
+        shown: Shown<'_>,
+    ) -> Result<Attributes, EntryError> {
+        match file {
+            FileHandle::Open(fd) => self.attributes().read(fd.as_fd(), Held::Open, shown),
+            FileHandle::Remote(file) => Ok(self.attributes().received(file.attributes()?, shown)),
+        }
     }
 
     /// Opens a source entry and reads its attributes.
@@ -73,9 +125,9 @@ impl<'a> Local<'a> {
         follows: bool,
     ) -> Result<OpenEntry, EntryError> {
         let shown = || from.place.entry(record.name.as_bytes());
-        let (fd, held) = self.open_for_attributes(from, record, follows)?;
-        let attributes = self.attributes().read(fd.as_fd(), held, &shown)?;
-        Ok(OpenEntry { attributes, _fd: fd })
+        let entry = self.open_for_attributes(from, record, follows)?;
+        let attributes = self.attributes_of_entry(&entry, &shown)?;
+        Ok(OpenEntry { attributes, _entry: entry })
     }
 
     /// The attributes of an open directory.
@@ -83,7 +135,13 @@ impl<'a> Local<'a> {
     /// # Errors
     /// They cannot be read.
     pub fn attributes_of(&self, from: &SourceDirectory) -> Result<Attributes, EntryError> {
-        self.attributes().read(from.fd.as_fd(), Held::Open, &|| from.place.own())
+        let shown = || from.place.own();
+        match &from.handle {
+            DirectoryHandle::Open(fd) => self.attributes().read(fd.as_fd(), Held::Open, &shown),
+            DirectoryHandle::Remote(from) => {
+                Ok(self.attributes().received(from.attributes(b"", false)?.1, &shown))
+            }
+        }
     }
 
     /// The attributes of an open file.
@@ -95,7 +153,7 @@ impl<'a> Local<'a> {
         content: &Content,
         shown: Shown<'_>,
     ) -> Result<Attributes, EntryError> {
-        self.attributes().read(content.fd.as_fd(), Held::Open, shown)
+        self.attributes_of_file(&content.file, shown)
     }
 
     /// Adds its attributes to an open source file, to copy it.
@@ -108,8 +166,8 @@ impl<'a> Local<'a> {
         shown: Shown<'_>,
     ) -> Result<OpenedSource, EntryError> {
         let attributes = self.attributes_of_content(&content, shown)?;
-        let Content { fd, metadata, .. } = content;
-        Ok(OpenedSource { fd, metadata, attributes })
+        let Content { file, metadata, .. } = content;
+        Ok(OpenedSource { file, metadata, attributes })
     }
 
     /// The attributes of a directory and of its copy.
@@ -121,8 +179,8 @@ impl<'a> Local<'a> {
         from: &SourceDirectory,
         to: &TargetDirectory,
     ) -> Result<[Attributes; 2], EntryError> {
-        let shown: [Shown<'_>; 2] = [&|| from.place.own(), &|| to.place.own()];
-        self.attributes_of_both([&from.fd, &to.fd], Held::Open, shown)
+        let expected = self.attributes_of(from)?;
+        Ok([expected, self.attributes_found((to.fd.as_fd(), Held::Open), &|| to.place.own())?])
     }
 
     /// The attributes of a file and of its copy.
@@ -132,9 +190,11 @@ impl<'a> Local<'a> {
     pub fn attributes_of_pair(
         &self,
         Pair { source, destination }: &Pair,
-        shown: [Shown<'_>; 2],
+        [source_shown, shown]: [Shown<'_>; 2],
     ) -> Result<[Attributes; 2], EntryError> {
-        self.attributes_of_both([&source.fd, &destination.fd], Held::Open, shown)
+        let expected = self.attributes_of_file(&source.file, source_shown)?;
+        let found = self.attributes_of_file(&destination.file, shown).map_err(at_destination)?;
+        Ok([expected, found])
     }
 
     /// The attributes of an open file and of what has its name in the other directory; `None` if that cannot be opened.
@@ -146,22 +206,20 @@ impl<'a> Local<'a> {
         source: &Content,
         to: &TargetDirectory,
         last: &[u8],
-        shown: [Shown<'_>; 2],
+        [source_shown, shown]: [Shown<'_>; 2],
     ) -> Result<Option<[Attributes; 2]>, EntryError> {
         let Ok(other) = path::open_file_at(&to.fd, last, false) else { return Ok(None) };
-        self.attributes_of_both([&source.fd, &other], Held::Open, shown).map(Some)
+        let expected = self.attributes_of_file(&source.file, source_shown)?;
+        Ok(Some([expected, self.attributes_found((other.as_fd(), Held::Open), shown)?]))
     }
 
-    fn attributes_of_both(
+    /// The attributes of an entry of the destination.
+    fn attributes_found(
         &self,
-        [source, destination]: [&OwnedFd; 2],
-        held: Held,
-        [source_shown, shown]: [Shown<'_>; 2],
-    ) -> Result<[Attributes; 2], EntryError> {
-        let rules = self.attributes();
-        let expected = rules.read(source.as_fd(), held, source_shown)?;
-        let found = rules.read(destination.as_fd(), held, shown).map_err(at_destination)?;
-        Ok([expected, found])
+        (entry, held): (BorrowedFd<'_>, Held),
+        shown: Shown<'_>,
+    ) -> Result<Attributes, EntryError> {
+        self.attributes().read(entry, held, shown).map_err(at_destination)
     }
 
     /// Opens both sides of an entry without content, with O_PATH.
@@ -177,8 +235,12 @@ impl<'a> Local<'a> {
         let Sides { from, to, .. } = sides;
         let (name, last) = (record.name.as_bytes(), record.destination_name().as_bytes());
         let fail = |side, path, e| entry_error(side, Operation::Open, path, e);
-        let source = path::pin_at(&from.fd, name)
-            .map_err(|e| fail(Side::Source, from.place.entry(name), e))?;
+        let source = match &from.handle {
+            DirectoryHandle::Open(fd) => path::pin_at(fd, name)
+                .map(|fd| SourceEntry::Open(fd, Held::Pinned))
+                .map_err(|e| fail(Side::Source, from.place.entry(name), e))?,
+            DirectoryHandle::Remote(from) => SourceEntry::Read(from.attributes(name, false)?.1),
+        };
         let destination = path::pin_at(&to.fd, last)
             .map_err(|e| fail(Side::Destination, to.place.entry(last), e))?;
         Ok(EntryPair { local: *self, sides, record, source, destination, held: Held::Pinned })
@@ -199,11 +261,18 @@ impl<'a> Local<'a> {
         let last = record.destination_name().as_bytes();
         let fail = |e| entry_error(Side::Destination, Operation::Open, to.place.entry(last), e);
         let (source, destination, held) = if record.metadata.kind == EntryKind::File {
-            let source = self.content_of(from, record, follows, permit)?.fd;
+            let source = match self.content_of(from, record, follows, permit)?.file {
+                FileHandle::Open(fd) => SourceEntry::Open(fd, Held::Open),
+                FileHandle::Remote(file) => SourceEntry::Read(file.attributes()?),
+            };
             let destination = open_to_read(&to.fd, last, false, permit).map_err(fail)?;
             (source, destination, Held::Open)
         } else {
-            let (source, held) = self.open_for_attributes(from, record, follows)?;
+            let source = self.open_for_attributes(from, record, follows)?;
+            let held = match source {
+                SourceEntry::Open(_, held) => held,
+                SourceEntry::Read(_) => Held::Pinned,
+            };
             (source, path::pin_at(&to.fd, last).map_err(fail)?, held)
         };
         Ok(EntryPair { local: *self, sides, record, source, destination, held })
@@ -219,8 +288,9 @@ impl EntryPair<'_> {
         let Sides { from, to, .. } = self.sides;
         let source_shown = || from.place.entry(self.record.name.as_bytes());
         let shown = || to.place.entry(self.record.destination_name().as_bytes());
-        let fds = [&self.source, &self.destination];
-        self.local.attributes_of_both(fds, self.held, [&source_shown, &shown])
+        let expected = self.local.attributes_of_entry(&self.source, &source_shown)?;
+        let found = (self.destination.as_fd(), self.held);
+        Ok([expected, self.local.attributes_found(found, &shown)?])
     }
 
     /// The attributes of the source.
@@ -229,7 +299,7 @@ impl EntryPair<'_> {
     /// They cannot be read.
     pub fn source_attributes(&self) -> Result<Attributes, EntryError> {
         let shown = || self.sides.from.place.entry(self.record.name.as_bytes());
-        self.local.attributes().read(self.source.as_fd(), self.held, &shown)
+        self.local.attributes_of_entry(&self.source, &shown)
     }
 
     /// The present metadata of the destination.

@@ -6,7 +6,7 @@ use dmover_model::{
 use dmover_observe::{Activity, activity};
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, Errno, cache, directory, file, flags, path, stat, xattr};
+use dmover_sys::{Errno, cache, directory, file, flags, path, stat, xattr};
 use dmover_tree::{Limit, TargetNames};
 
 use crate::attributes::{ACCESS_ACL, Attributes};
@@ -257,7 +257,7 @@ impl Session<'_> {
         let size = supply.metadata.size;
         let source_path = || from.place.entry(name);
         if size == 0 {
-            return check_empty(from, supply.fd.as_fd(), &source_path).map(|()| (0, false));
+            return check_empty(from, supply.file.as_ref(), &source_path).map(|()| (0, false));
         }
         let target_path = || to.place.entry(last);
         let transfer = Transfer {
@@ -360,7 +360,7 @@ impl Session<'_> {
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
         let source_path = || from.place.entry(order.name);
         if supply.metadata.size == 0 {
-            check_empty(from, supply.fd.as_fd(), &source_path)?;
+            check_empty(from, supply.file.as_ref(), &source_path)?;
         }
         let mut file = self.open_or_make(order, supply)?;
         file.written_into = existing;

@@ -1,8 +1,7 @@
 //! The final metadata of directories, set when everything below them is done.
 use dmover_model::{EntryError, Metadata, Operation, Side, Timestamp};
 use dmover_plan::equality::same_time;
-use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, flags, set, stat};
+use dmover_sys::{flags, set, stat};
 
 use crate::attributes::{Attributes, Object};
 use crate::directory::{SourceDirectory, TargetDirectory};
@@ -56,8 +55,8 @@ impl Local<'_> {
         Finish { now, project, removes_foreign }: Finish<'_>,
     ) -> Result<bool, EntryError> {
         let rules = self.attributes();
-        let (shown, source_shown) = (|| to.place.own(), || from.place.own());
-        let mut attributes = rules.read(from.fd.as_fd(), Held::Open, &source_shown)?;
+        let shown = || to.place.own();
+        let mut attributes = self.attributes_of(from)?;
         let plain = to.made && !to.hands_down_project;
         self.settle_project(project, &mut attributes, plain)?;
         let object = to.object(&shown);

@@ -1,32 +1,20 @@
 //! Reading the names of directories.
 use dmover_model::{EntryError, Name, Operation, Side};
 use dmover_sys::directory::{DirectoryReader, TypeHint};
-use dmover_sys::{AsFd, Errno, OwnedFd, path};
+use dmover_sys::{AsFd, Errno, path};
 
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::error::CallFailed;
+use crate::handle::{DirectoryHandle, call_failed};
 
-/// The type of an entry as its directory lists it, without a look at the entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ListedKind {
-    /// A directory.
-    Directory,
-    /// A regular file.
-    File,
-    /// Anything else that is known.
-    Other,
-    /// The file system does not say.
-    Unknown,
-}
+pub use dmover_tree::ListedKind;
 
-impl From<TypeHint> for ListedKind {
-    fn from(hint: TypeHint) -> Self {
-        match hint {
-            TypeHint::Directory => Self::Directory,
-            TypeHint::File => Self::File,
-            TypeHint::Other => Self::Other,
-            TypeHint::Unknown => Self::Unknown,
-        }
+fn listed_kind(hint: TypeHint) -> ListedKind {
+    match hint {
+        TypeHint::Directory => ListedKind::Directory,
+        TypeHint::File => ListedKind::File,
+        TypeHint::Other => ListedKind::Other,
+        TypeHint::Unknown => ListedKind::Unknown,
     }
 }
 
@@ -64,7 +52,7 @@ impl NameBuffer {
     ) -> Result<(), E> {
         let mut failed = None;
         let read = self.0.read_numbered(directory, |bytes, hint, inode| -> Result<bool, Errno> {
-            let listed = Listed { bytes, kind: hint.into(), inode };
+            let listed = Listed { bytes, kind: listed_kind(hint), inode };
             Ok(each(listed).unwrap_or_else(|error| {
                 failed = Some(error);
                 false
@@ -79,11 +67,11 @@ impl NameBuffer {
 
 /// The names of a directory that are to be read. It has a descriptor of its own, so that the position of the directory's
 /// stays at the start.
-pub struct Listing(OwnedFd);
+pub struct Listing(DirectoryHandle);
 
 impl Listing {
     pub(crate) fn of(directory: impl AsFd) -> Result<Self, CallFailed> {
-        Ok(Self(path::open_directory_at(directory, b".")?))
+        Ok(Self(DirectoryHandle::Open(path::open_directory_at(directory, b".")?)))
     }
 
     /// Calls `each` with every entry, in the order of the file system, until it answers `false`.
@@ -93,9 +81,23 @@ impl Listing {
     pub fn read(
         &self,
         buffer: &mut NameBuffer,
-        each: impl FnMut(Listed<'_>) -> Result<bool, CallFailed>,
+        mut each: impl FnMut(Listed<'_>) -> Result<bool, CallFailed>,
     ) -> Result<(), CallFailed> {
-        buffer.read(&self.0, each)
+        let directory = match &self.0 {
+            DirectoryHandle::Open(directory) => return buffer.read(directory, each),
+            DirectoryHandle::Remote(directory) => directory,
+        };
+        let mut failed = None;
+        let read = directory.list(&mut |bytes, kind, inode| {
+            each(Listed { bytes, kind, inode }).unwrap_or_else(|error| {
+                failed = Some(error);
+                false
+            })
+        });
+        match failed {
+            Some(error) => Err(error),
+            None => read.map_err(|error| call_failed(&error)),
+        }
     }
 }
 
@@ -105,7 +107,7 @@ impl SourceDirectory {
     /// # Errors
     /// It cannot be opened again.
     pub fn listing(&self) -> Result<Listing, CallFailed> {
-        Listing::of(&self.fd)
+        Ok(Listing(self.handle.again()?))
     }
 
     /// Calls `each` with every entry, in the order of the file system, until it answers `false`.

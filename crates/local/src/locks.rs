@@ -5,6 +5,7 @@ use dmover_sys::{AsFd, Errno, OwnedFd, flags, path, set, stat};
 use crate::directory::{SourceDirectory, TargetDirectory, clocks};
 use crate::end::Local;
 use crate::error::entry_error;
+use crate::handle::DirectoryHandle;
 
 impl Local<'_> {
     /// Makes a directory writable that an earlier run has made immutable, or that is closed to its own owner.
@@ -17,9 +18,14 @@ impl Local<'_> {
         if self.rules.updates && self.open_up_now(to) {
             return true;
         }
-        let source = flags::get(&from.fd).ok().flatten().unwrap_or(0);
-        let is_own = source & flags::LOCKS != 0
-            || self.rules.history.is_own_lock(clocks(from, Some(to)), &to.metadata);
+        let is_locked = match &from.handle {
+            DirectoryHandle::Open(from) => {
+                flags::get(from).ok().flatten().is_some_and(|flags| flags & flags::LOCKS != 0)
+            }
+            DirectoryHandle::Remote(_) => from.metadata.is_locked(),
+        };
+        let is_own =
+            is_locked || self.rules.history.is_own_lock(clocks(from, Some(to)), &to.metadata);
         is_own && self.clear_locks(to)
     }
 

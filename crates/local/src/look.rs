@@ -11,12 +11,12 @@ use std::path::Path;
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::{Local, LocalEnd};
 use crate::error::{CallFailed, entry_error};
+use crate::handle::DirectoryHandle;
 use crate::mounts::{MountTable, kind_of};
 use crate::root_side::RootSide;
 use crate::session::Session;
 
-/// An entry as a look shows it: its metadata, and the target of a symbolic link.
-pub type Seen = (Metadata, Option<Vec<u8>>);
+pub use dmover_tree::Seen;
 
 impl Local<'_> {
     /// Looks at a name of the source. `follows`: at what it is a symbolic link to.
@@ -31,9 +31,13 @@ impl Local<'_> {
     ) -> Result<Seen, EntryError> {
         activity::at(Activity::SourceNames);
         let shown = || from.place.entry(name);
-        let found = stat::stat_at(&from.fd, name, follows).map_err(|e| {
+        let fd = match &from.handle {
+            DirectoryHandle::Open(fd) => fd,
+            DirectoryHandle::Remote(from) => return from.look(name, follows),
+        };
+        let found = stat::stat_at(fd, name, follows).map_err(|e| {
             let mut error = entry_error(Side::Source, Operation::Stat, shown(), e);
-            if follows && stat::stat_at(&from.fd, name, false).is_ok() {
+            if follows && stat::stat_at(fd, name, false).is_ok() {
                 error.class = ErrorClass::Other;
                 "the symbolic link is dangling".clone_into(&mut error.detail);
             }
@@ -41,7 +45,7 @@ impl Local<'_> {
         })?;
         let metadata = self.end.mounts.metadata(&found);
         let symlink = (metadata.kind == EntryKind::Symlink)
-            .then(|| directory::read_symlink(&from.fd, name))
+            .then(|| directory::read_symlink(fd, name))
             .transpose()
             .map_err(|e| {
                 // EINVAL: it is no link any more.
@@ -122,14 +126,15 @@ fn time_of((seconds, nanoseconds): (i64, u32)) -> Timestamp {
     Timestamp { seconds, nanoseconds }
 }
 
-/// Looks at a name of both ends, without memory for it; `None` if it is not at both, or cannot be looked at.
+/// Looks at a name of both ends, without memory for it; `None` if it is not at both, or cannot be looked at, or if one end
+/// is read through messages.
 pub fn look_at_both(
     from: &SourceDirectory,
     to: &TargetDirectory,
     name: &[u8],
 ) -> Option<BothSides> {
     activity::at(Activity::SourceNames);
-    let new = stat::stat_at(&from.fd, name, false).ok()?;
+    let new = stat::stat_at(from.handle.fd()?, name, false).ok()?;
     activity::at(Activity::TargetNames);
     let old = stat::stat_at(&to.fd, name, false).ok()?;
     Some(BothSides { new, old })
@@ -138,7 +143,7 @@ pub fn look_at_both(
 impl SourceDirectory {
     /// Whether it surely has no such name.
     pub fn lacks(&self, name: &[u8]) -> bool {
-        stat::stat_at(&self.fd, name, false).is_err_and(stat::is_absent)
+        self.handle.has(name) == Ok(false)
     }
 }
 
@@ -170,7 +175,7 @@ impl LocalEnd {
         name: &[u8],
         follows: bool,
     ) -> Result<Option<Metadata>, CallFailed> {
-        self.find(&from.fd, name, follows)
+        from.handle.find(name, follows, &self.mounts)
     }
 
     /// The metadata of a name of the destination; `None` if it is absent. Whoever asks knows what an error means.
@@ -216,8 +221,7 @@ impl LocalEnd {
         self.find_source(from, name, false).map_err(|e| e.at(at, from.place.entry(name)))
     }
 
-    /// The metadata of the entry of a root, if it can be looked at. `None` too if the root is a directory itself.
-    pub fn look_at_root(&self, side: &RootSide, follows: bool) -> Option<Metadata> {
+    pub(crate) fn look_at_named(&self, side: &RootSide, follows: bool) -> Option<Metadata> {
         let name = side.name.as_ref()?;
         let found = stat::stat_at(&side.parent, name.as_bytes(), follows).ok()?;
         Some(self.mounts.metadata(&found))

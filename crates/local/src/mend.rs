@@ -200,9 +200,8 @@ impl Session<'_> {
             let differs = self.differs_from_record(&destination, recorded, ranges, &shown);
             return differs.map_err(at_destination);
         }
-        let fd = supply.fd.try_clone();
-        let fd = fd.map_err(|_| mending.fail(Operation::Open, Errno::MFILE))?;
-        let source = Content::new(fd, supply.metadata.clone(), &from.facts);
+        let again = supply.file.again().map_err(|e| mending.fail(Operation::Open, e))?;
+        let source = Content::of(again, supply.metadata.clone(), &from.facts);
         let pair = Pair { source, destination };
         let source_path = || from.place.entry(name);
         let mut differs = false;

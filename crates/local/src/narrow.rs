@@ -5,12 +5,15 @@
 use dmover_model::{Attribute, EntryError, EntryKind, Metadata, Operation, Side};
 use dmover_plan::acl;
 use dmover_sys::xattr::{self, Held};
-use dmover_sys::{AsFd, Errno, OwnedFd, path, set, stat};
+use dmover_sys::{AsFd, Errno, path, set, stat};
+use dmover_tree::RemoteDirectory;
+use std::sync::Arc;
 
 use crate::attributes::ACCESS_ACL;
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::Local;
 use crate::error::entry_error;
+use crate::handle::{DirectoryHandle, errno_of};
 
 /// The place of an entry that is about to move, and its metadata.
 pub(crate) type Moving<'a> = ((&'a TargetDirectory, &'a [u8]), &'a Metadata);
@@ -30,19 +33,17 @@ impl Local<'_> {
         (sets && owner != (old.uid, old.gid)).then_some(owner)
     }
 
-    /// The permissions that the source gives to its owner, its group and others. An ACL that the destination does not
+    /// The permissions that the source gives to its owner, its group and others; `wanted`: its ACL. An ACL that the destination does not
     /// have in the same form closes the group, because the group bits are the mask of all users in the ACL.
     fn allowed(
         &self,
         new: &Metadata,
-        (source, target): (impl AsFd, impl AsFd),
-        held: Held,
+        SourceAcl { acl: wanted, owning_group }: SourceAcl,
+        (target, held): (impl AsFd, Held),
     ) -> Result<u32, Errno> {
         let mode = new.mode & 0o777;
-        let wanted = xattr::get(source, held, ACCESS_ACL)?;
         if !self.rules.policy.preserve.has(Attribute::Acl) {
-            let group = wanted.as_deref().and_then(acl::owning_group);
-            return Ok(group.map_or(mode, |group| mode & !GROUP | group << 3));
+            return Ok(owning_group.map_or(mode, |group| mode & !GROUP | group << 3));
         }
         let maps = !self.rules.ids.is_identity();
         let mapped =
@@ -71,7 +72,11 @@ impl Local<'_> {
         target: &TargetDirectory,
     ) -> Result<Option<Metadata>, Errno> {
         let (new, old) = (&from.metadata, &target.metadata);
-        let mut allowed = self.allowed(new, (&from.fd, &target.fd), Held::Open)?;
+        let wanted = match &from.handle {
+            DirectoryHandle::Open(from) => SourceAcl::read(from, Held::Open)?,
+            DirectoryHandle::Remote(from) => SourceAcl::ask(from, b"")?,
+        };
+        let mut allowed = self.allowed(new, wanted, (&target.fd, Held::Open))?;
         if !self.end.privilege.privileged {
             // Who fills it has to get in.
             allowed |= OWNER;
@@ -106,7 +111,7 @@ impl Local<'_> {
         &self,
         (holder, name): (&TargetDirectory, &[u8]),
         old: &Metadata,
-        source: Option<(&OwnedFd, &[u8], &Metadata)>,
+        source: Option<(&SourceDirectory, &[u8], &Metadata)>,
     ) -> Result<bool, Errno> {
         if old.kind == EntryKind::Symlink || !self.rules.sets_modes() {
             return Ok(true);
@@ -124,9 +129,14 @@ impl Local<'_> {
             return Ok(false);
         }
         let allowed = match source.filter(|_| !is_directory && old.mode & OTHERS != 0) {
-            Some((fd, name, new)) => {
-                let own = path::pin_at(fd, name)?;
-                let allowed = self.allowed(new, (&own, &pinned), Held::Pinned)?;
+            Some((from, name, new)) => {
+                let wanted = match &from.handle {
+                    DirectoryHandle::Open(from) => {
+                        SourceAcl::read(path::pin_at(from, name)?, Held::Pinned)?
+                    }
+                    DirectoryHandle::Remote(from) => SourceAcl::ask(from, name)?,
+                };
+                let allowed = self.allowed(new, wanted, (&pinned, Held::Pinned))?;
                 if owner.is_some() { allowed & !GROUP } else { allowed }
             }
             None => OWNER,
@@ -145,7 +155,7 @@ impl Local<'_> {
     pub(crate) fn narrow_both(
         &self,
         [one, other]: [Option<Moving<'_>>; 2],
-        source: Option<(&OwnedFd, &[u8], &Metadata)>,
+        source: Option<(&SourceDirectory, &[u8], &Metadata)>,
     ) -> Result<bool, Errno> {
         let may = one.map_or(Ok(true), |(at, old)| self.narrow_moved(at, old, source))?;
         Ok(may && other.map_or(Ok(true), |(at, old)| self.narrow_moved(at, old, None))?)
@@ -173,6 +183,29 @@ impl Local<'_> {
         if let Err(error) = put_back() {
             tracing::warn!(?error, "cannot restore the mode of an entry that was not moved");
         }
+    }
+}
+
+/// What the ACL of a source entry says.
+struct SourceAcl {
+    /// The ACL; not known where ACLs are not preserved and the entry is read through messages.
+    acl: Option<Vec<u8>>,
+    /// The permissions of the owning group, if there is an ACL.
+    owning_group: Option<u32>,
+}
+
+impl SourceAcl {
+    fn read(entry: impl AsFd, held: Held) -> Result<Self, Errno> {
+        let acl = xattr::get(entry, held, ACCESS_ACL)?;
+        let owning_group = acl.as_deref().and_then(acl::owning_group);
+        Ok(Self { acl, owning_group })
+    }
+
+    /// An empty name: of the directory.
+    fn ask(from: &Arc<dyn RemoteDirectory>, name: &[u8]) -> Result<Self, Errno> {
+        let (_, found) = from.attributes(name, false).map_err(|error| errno_of(&error))?;
+        let acl = found.xattrs.into_iter().find(|(name, _)| name == ACCESS_ACL);
+        Ok(Self { acl: acl.map(|(_, value)| value), owning_group: found.owning_group })
     }
 }
 

@@ -12,6 +12,9 @@ use crate::error::CallFailed;
 use crate::listing::{ListedKind, NameBuffer};
 use crate::root_side::RootSide;
 
+/// What is read through messages does not say when it was made.
+const UNKNOWN: CallFailed = CallFailed(Errno::OPNOTSUPP);
+
 type Born = (Stat, Option<(i64, u32)>);
 
 /// The object that a look with the time of creation has found.
@@ -38,12 +41,12 @@ impl LayerObject {
 impl SourceDirectory {
     /// The object that has a name. `None`: it cannot be looked at.
     pub fn object_at(&self, name: &[u8]) -> Option<Object> {
-        stat::stat_born_at(&self.fd, name).ok().map(|found| object_of(&found))
+        stat::stat_born_at(self.handle.fd()?, name).ok().map(|found| object_of(&found))
     }
 
     /// The directory behind an overlay. `None`: the file system does not keep the time of creation.
     pub fn layer_object(&self) -> Option<LayerObject> {
-        LayerObject::of(&self.fd)
+        LayerObject::of(self.handle.fd()?)
     }
 }
 
@@ -111,7 +114,8 @@ impl SourceDirectory {
     /// # Errors
     /// They cannot be read.
     pub fn state(&self) -> Result<DirectoryState, CallFailed> {
-        Ok(state_of(&stat::stat_born_at(&self.fd, b"")?))
+        let fd = self.handle.fd().ok_or(UNKNOWN)?;
+        Ok(state_of(&stat::stat_born_at(fd, b"")?))
     }
 }
 
@@ -156,7 +160,7 @@ impl LocalEnd {
         from: &SourceDirectory,
         name: &[u8],
     ) -> Result<(Metadata, Object), CallFailed> {
-        self.described(&from.fd, name)
+        self.described(from.handle.fd().ok_or(UNKNOWN)?, name)
     }
 
     /// An entry of the destination as both see it.

@@ -4,11 +4,14 @@ use dmover_model::{
 };
 use dmover_observe::{Activity, activity};
 use dmover_sys::{OwnedFd, path, stat};
-use dmover_tree::Permit;
+use dmover_tree::{Permit, RemoteFile};
+use std::sync::Arc;
 
+use crate::capability::Facts;
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::Local;
 use crate::error::{at_destination, changed, entry_error};
+use crate::handle::{DirectoryHandle, FileHandle};
 use crate::rights::Sides;
 use crate::session::Session;
 use crate::source::{Content, has_settled, open_to_read, past_the_tick};
@@ -98,11 +101,23 @@ impl Local<'_> {
             Some(Content { stored, ..Content::new(fd, metadata, facts) })
         };
         activity::at(Activity::SourceNames);
-        let source = open(&from.fd, &from.facts)?;
+        let source = match &from.handle {
+            DirectoryHandle::Open(fd) => open(fd, &from.facts)?,
+            DirectoryHandle::Remote(directory) => {
+                let file = directory.open_file(name, false).ok()?;
+                Content { stored, ..remote_content(file, &from.facts) }
+            }
+        };
         activity::at(Activity::TargetNames);
         let destination = open(&to.fd, &to.facts)?;
         Some(Pair { source, destination })
     }
+}
+
+/// A file of the source that was opened through messages.
+fn remote_content(file: Arc<dyn RemoteFile>, facts: &Arc<Facts>) -> Content {
+    let metadata = file.metadata().clone();
+    Content::of(FileHandle::Remote(file), metadata, facts)
 }
 
 fn open_settled(
@@ -113,17 +128,22 @@ fn open_settled(
 ) -> Result<Pair, EntryError> {
     let (name, last) = (record.name.as_bytes(), record.destination_name().as_bytes());
     let fail = |side, path, e| entry_error(side, Operation::Open, path, e);
-    let source = open_to_read(&from.fd, name, follows, permit)
-        .map_err(|e| fail(Side::Source, from.place.entry(name), e))?;
+    let source = match &from.handle {
+        DirectoryHandle::Open(from) => {
+            open_to_read(from, name, follows, permit).map(FileHandle::Open)
+        }
+        DirectoryHandle::Remote(from) => Ok(FileHandle::Remote(from.open_file(name, follows)?)),
+    };
+    let source = source.map_err(|e| fail(Side::Source, from.place.entry(name), e))?;
     let destination = open_to_read(&to.fd, last, false, permit)
         .map_err(|e| fail(Side::Destination, to.place.entry(last), e))?;
-    let side = |fd, metadata: &Metadata, facts| Content {
+    let side = |file, metadata: &Metadata, facts| Content {
         stored,
-        ..Content::new(fd, metadata.clone(), facts)
+        ..Content::of(file, metadata.clone(), facts)
     };
     Ok(Pair {
         source: side(source, &record.metadata, &from.facts),
-        destination: side(destination, found, &to.facts),
+        destination: side(FileHandle::Open(destination), found, &to.facts),
     })
 }
 
@@ -150,6 +170,24 @@ impl Session<'_> {
     /// # Errors
     /// A file cannot be read, or is shorter by now.
     pub fn compare_contents(
+        &mut self,
+        [one, other]: [&Content; 2],
+        range: ByteRange,
+        [first_shown, second_shown]: [&dyn Fn() -> PathBytes; 2],
+    ) -> Result<Vec<ByteRange>, EntryError> {
+        if let FileHandle::Remote(file) = &one.file {
+            return self.compare_with_remote(
+                &**file,
+                [one, other],
+                range,
+                [first_shown, second_shown],
+            );
+        }
+        self.compare_bytes([one, other], range, [first_shown, second_shown])
+    }
+
+    /// Compares a range of two files byte by byte.
+    pub(crate) fn compare_bytes(
         &mut self,
         [one, other]: [&Content; 2],
         range: ByteRange,

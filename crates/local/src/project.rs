@@ -7,6 +7,7 @@ use crate::attributes::Attributes;
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::Local;
 use crate::error::entry_error;
+use crate::handle::DirectoryHandle;
 use crate::root_side::RootSide;
 
 const NONE: Project = Project { id: 0, inherit: false };
@@ -71,12 +72,25 @@ impl Local<'_> {
             let found = flags::project(object).map_err(|e| fail(Operation::ReadXattr, e));
             found.map(Option::unwrap_or_default)
         };
-        if inside && asks(&from.fd)? != NONE {
+        let from_fd = match &from.handle {
+            DirectoryHandle::Open(from) => Some(from),
+            // Projects above the directory are not asked for: what has one at the source carries it itself.
+            DirectoryHandle::Remote(from) => {
+                let has_one = inside && from.attributes(b"", false)?.1.project != (0, false);
+                if has_one {
+                    return Ok(NONE);
+                }
+                None
+            }
+        };
+        if let Some(from) = from_fd.filter(|_| inside)
+            && asks(from)? != NONE
+        {
             return Ok(NONE);
         }
         let mut above: Option<OwnedFd> = None;
         for _ in from.place.path().components() {
-            let below = above.as_ref().unwrap_or(&from.fd);
+            let Some(below) = above.as_ref().or(from_fd) else { break };
             let next = match path::open_directory_at(below, b"..") {
                 // A process without read access cannot know the project; it counts as none.
                 Err(Errno::ACCESS) => break,

@@ -23,7 +23,10 @@ impl Local<'_> {
     ) -> Reading<'r> {
         let mount = content.metadata.identity.mount;
         // A file that is mounted by itself may lie on another file system than its directory.
-        let is_local = || self.end.capabilities.facts(mount, &content.fd).local;
+        let is_local = || {
+            let fd = content.file.fd();
+            fd.is_some_and(|fd| self.end.capabilities.facts(mount, fd).local)
+        };
         let skips_holes = self.content().skips_holes(&content.metadata, is_local);
         Reading { source: content.held(), direct, skips_holes, path, permit }
     }
@@ -40,7 +43,7 @@ impl Local<'_> {
         }
         self.write_back_and_forget(content, range, shown)?;
         let refused = content.facts.is(&content.facts.no_direct);
-        Ok(!refused && stat::direct_io_alignment(&content.fd).is_some())
+        Ok(!refused && content.file.fd().is_some_and(|fd| stat::direct_io_alignment(fd).is_some()))
     }
 
     /// Drops a range from the page cache, so that the next reader gets the data from storage.
@@ -53,7 +56,9 @@ impl Local<'_> {
         range: ByteRange,
         shown: &dyn Fn() -> PathBytes,
     ) -> Result<(), EntryError> {
-        let (fd, length) = (&content.fd, range.len());
+        // Through messages only the host of the file decides what it reads from storage.
+        let Some(fd) = content.file.fd() else { return Ok(()) };
+        let length = range.len();
         // The kernel keeps what is not written out yet. An error here is one of writing.
         cache::start_writing(fd, range.start, length)
             .and_then(|()| cache::wait_for_writing(fd, range.start, length))
@@ -63,15 +68,16 @@ impl Local<'_> {
     }
 
     fn reads_direct(&self, content: &Content, range: ByteRange) -> bool {
+        let Some(fd) = content.file.fd() else { return false };
         let size = content.metadata.size;
         let large = size >= engine::LARGE_BYTES;
-        let cached = large.then(|| cache::cached_bytes(&content.fd, range.start, range.len()));
+        let cached = large.then(|| cache::cached_bytes(fd, range.start, range.len()));
         let situation = Situation {
             size,
             kernel: false,
             direct_read: large
                 && !content.facts.is(&content.facts.no_direct)
-                && stat::direct_io_alignment(&content.fd).is_some(),
+                && stat::direct_io_alignment(fd).is_some(),
             direct_write: false,
             flushed: false,
             cached: cached.flatten().map(|bytes| bytes as f64 / range.len().max(1) as f64),

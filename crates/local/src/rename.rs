@@ -92,7 +92,7 @@ impl Session<'_> {
             return Ok(MoveResult::Left);
         }
         let both = [Some(((old, old_name), copy)), other.map(|other| ((new, new_name), other))];
-        let source = Some((&rename.from.fd, new_name, rename.source));
+        let source = Some((rename.from, new_name, rename.source));
         let elsewhere = old.place.path() != new.place.path();
         let narrowed = if elsewhere { local.narrow_both(both, source) } else { Ok(true) };
         let result = match narrowed {

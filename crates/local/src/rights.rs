@@ -11,6 +11,7 @@ use dmover_sys::{Errno, OwnedFd, directory, file, path, set, stat, xattr};
 
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::Local;
+use crate::handle::{DirectoryHandle, errno_of};
 use crate::session::Session;
 
 const SET_ID: u32 = 0o6000;
@@ -116,8 +117,18 @@ impl Session<'_> {
         let capability = |directory: &OwnedFd, name: &[u8], follows| -> Result<_, Errno> {
             xattr::get(path::open_file_at(directory, name, follows)?, Held::Open, CAPABILITY)
         };
+        let name = record.name.as_bytes();
+        let wanted = match &from.handle {
+            DirectoryHandle::Open(from) => capability(from, name, follows),
+            DirectoryHandle::Remote(from) => from
+                .open_file(name, follows)
+                .and_then(|file| file.attributes())
+                .map(|found| found.xattrs.into_iter().find(|(name, _)| name == CAPABILITY))
+                .map(|found| found.map(|(_, value)| value))
+                .map_err(|error| errno_of(&error)),
+        };
         // An unreadable one is reported when the entry is copied.
-        match capability(&from.fd, record.name.as_bytes(), follows) {
+        match wanted {
             Ok(Some(wanted)) => {
                 let last = record.destination_name().as_bytes();
                 capability(&to.fd, last, false) != Ok(Some(wanted))

@@ -5,23 +5,27 @@ use dmover_model::{
 };
 use dmover_plan::overlap::{self, Between, Ends};
 use dmover_sys::{Errno, OwnedFd, directory, mount, path, stat};
+use dmover_tree::RemoteTrees;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+mod remote;
+
 use crate::allowed_trees::AllowedTrees;
 use crate::mounts::MountTable;
 use crate::overlaps::{self, Overlap};
 use crate::patient_open::past_leases;
 use crate::root_side::{RootNames, RootSide};
+use crate::source_root::SourceRoot;
 
 /// A source entry and its destination.
 #[derive(Debug)]
 pub struct Root {
     /// The end that is read.
-    pub source: RootSide,
+    pub source: SourceRoot,
     /// `None`: nothing is written.
     pub destination: Option<RootSide>,
     /// The file system of the source entry, for `--one-file-system`.
@@ -47,7 +51,7 @@ impl Root {
 
     /// A source entry as a user would type it.
     pub fn source_path(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
-        self.source.names.path(directory, name)
+        self.source.names().path(directory, name)
     }
 
     /// A destination entry as a user would type it.
@@ -57,12 +61,12 @@ impl Root {
 
     /// The names of the destination; those of the source if nothing is written.
     pub fn destination_names(&self) -> &Arc<RootNames> {
-        &self.destination.as_ref().unwrap_or(&self.source).names
+        self.destination.as_ref().map_or_else(|| self.source.names(), |side| &side.names)
     }
 
     /// The destination as a user would type it; the source if nothing is written.
     pub fn written(&self) -> &PathBytes {
-        self.destination.as_ref().unwrap_or(&self.source).display()
+        &self.destination_names().display
     }
 }
 
@@ -76,6 +80,15 @@ struct Argument {
     display: PathBytes,
     /// It ended with a slash, so the name must be a directory.
     slash: bool,
+}
+
+/// A source as it was found.
+#[derive(Clone, Copy)]
+struct Found<'a> {
+    display: &'a PathBytes,
+    metadata: &'a Metadata,
+    /// `None`: it is read through messages.
+    here: Option<&'a Argument>,
 }
 
 fn refuse(display: &PathBytes, what: &str, hint: &str) -> Fatal {
@@ -176,10 +189,16 @@ impl Argument {
     }
 }
 
-/// The canonical paths that identify a job: sources first, destination last.
+/// The paths that identify a job: sources first, destination last. They are canonical, but for those on other hosts.
 pub fn canonical_paths(spec: &JobSpec) -> Result<Vec<PathBuf>, Fatal> {
+    let named = |path: &PathBytes| Ok(path.to_path());
+    let canonical =
+        |path: &PathBytes| Argument::new(Path::new(""), path).map(|argument| argument.canonical);
+    if spec.sources_are_remote {
+        let destination = std::iter::once(&spec.destination).filter(|path| !path.0.is_empty());
+        return spec.sources.iter().map(named).chain(destination.map(canonical)).collect();
+    }
     let all = spec.sources.iter().chain(std::iter::once(&spec.destination));
-    let canonical = |path| Argument::new(Path::new(""), path).map(|argument| argument.canonical);
     all.filter(|p| !p.0.is_empty()).map(canonical).collect()
 }
 
@@ -212,7 +231,7 @@ impl Resolved {
         let sides = self
             .roots
             .iter()
-            .flat_map(|root| [Some(&root.source), root.destination.as_ref()])
+            .flat_map(|root| [root.source.here(), root.destination.as_ref()])
             .flatten();
         let held: HashSet<_> = sides.map(|side| Arc::as_ptr(&side.parent)).collect();
         held.len() as u64
@@ -254,6 +273,8 @@ pub struct Resolver<'a> {
     pub base: &'a Path,
     /// The trees in which roots may lie.
     pub bounds: &'a AllowedTrees,
+    /// Sources that are read through messages.
+    pub remote: Option<&'a dyn RemoteTrees>,
 }
 
 impl Resolver<'_> {
@@ -279,7 +300,9 @@ impl Resolver<'_> {
                 return Err(refuse(source, &what, "copy them into different directories"));
             }
             targets.insert(ends.target.clone(), roots.len());
-            sources.share(held_by.as_deref(), &mut root.source);
+            if let SourceRoot::Here(side) = &mut root.source {
+                sources.share(held_by.as_deref(), side);
+            }
             if let Some(destination) = &mut root.destination {
                 destinations.share(ends.target.parent(), destination);
             }
@@ -323,6 +346,9 @@ impl Resolver<'_> {
     }
 
     fn directory(&self, source: &PathBytes) -> Result<Root, Fatal> {
+        if let Some(tree) = self.remote(source)? {
+            return self.remote_directory(tree, source);
+        }
         {
             let source = Argument::new(self.base, source)?;
             let found = source
@@ -336,7 +362,7 @@ impl Resolver<'_> {
             let source = self.pin_source(source, &metadata, true)?;
             let mount = metadata.identity.mount;
             Ok(Root {
-                source,
+                source: SourceRoot::Here(source),
                 destination: None,
                 mount,
                 is_directory: true,
@@ -414,6 +440,9 @@ impl Resolver<'_> {
         destination: &PathBytes,
         placement: Placement,
     ) -> Result<Placed, Fatal> {
+        if let Some(tree) = self.remote(source)? {
+            return self.remote_root(tree, source, destination, placement);
+        }
         let source = Argument::new(self.base, source)?;
         let follow = self.spec.selection.follow != FollowLinks::Never;
         let found = source
@@ -421,33 +450,65 @@ impl Resolver<'_> {
             .map_err(|e| refuse_errno(&source.display, "access", e, "check the path"))?
             .ok_or_else(|| refuse(&source.display, "does not exist", "check the path"))?;
         let metadata = self.mounts.metadata(&found);
-        if metadata.kind == EntryKind::Directory && self.spec.policy.range.is_some() {
+        self.check_kind(&source.display, source.slash, metadata.kind)?;
+        let read = self.check_readable(&source, &metadata)?;
+        let from = Found { display: &source.display, metadata: &metadata, here: Some(&source) };
+        let target = self.checked_target(from, source.name.as_ref(), destination, placement)?;
+        let held_by = source.canonical.parent().map(Path::to_path_buf);
+        let ends = Ends { source: read, target: target.canonical.clone() };
+        let source = SourceRoot::Here(self.pin_source(source, &metadata, false)?);
+        let root = self.placed(source, &metadata, target, placement);
+        Ok(Placed { root, ends, held_by })
+    }
+
+    /// Refuses what the command cannot do with an entry of this type.
+    fn check_kind(&self, display: &PathBytes, slash: bool, kind: EntryKind) -> Result<(), Fatal> {
+        let is_directory = kind == EntryKind::Directory;
+        if is_directory && self.spec.policy.range.is_some() {
             let hint = "--offset, --length and --dst-offset copy part of one file";
-            return Err(refuse(&source.display, "is a directory", hint));
+            return Err(refuse(display, "is a directory", hint));
         }
-        if source.slash && metadata.kind != EntryKind::Directory {
-            return Err(refuse(&source.display, "is not a directory", "omit the trailing slash"));
+        if slash && !is_directory {
+            return Err(refuse(display, "is not a directory", "omit the trailing slash"));
         }
         let lists_paths = self.spec.selection.list.as_ref().is_some_and(|list| !list.pairs);
-        if lists_paths && metadata.kind != EntryKind::Directory {
+        if lists_paths && !is_directory {
             let hint = "with --files-from, SOURCE must be a directory";
-            return Err(refuse(&source.display, "is not a directory", hint));
+            return Err(refuse(display, "is not a directory", hint));
         }
-        let read = self.check_readable(&source, &metadata)?;
-        let target = self.target(&source, destination, placement)?;
+        Ok(())
+    }
+
+    /// The destination of a source. `name`: that of the source, which it gets inside a directory.
+    fn checked_target(
+        &self,
+        from: Found<'_>,
+        name: Option<&Name>,
+        destination: &PathBytes,
+        placement: Placement,
+    ) -> Result<Argument, Fatal> {
+        let target = self.target(name, destination, placement)?;
         self.bounds.check(&target.parent, target.name.as_ref().map(Name::as_bytes))?;
-        if target.slash && metadata.kind != EntryKind::Directory {
+        if target.slash && from.metadata.kind != EntryKind::Directory {
             let hint = "create the directory first, or omit the trailing slash";
             return Err(refuse(&target.display, "is not an existing directory", hint));
         }
         // What is only compared may be read-only, or of another type.
         let writes = self.spec.policy.verify.as_ref().is_none_or(|policy| policy.repair);
         if writes {
-            self.check_target(&source, &metadata, &target)?;
+            self.check_target(from, &target)?;
         }
-        let held_by = source.canonical.parent().map(Path::to_path_buf);
-        let ends = Ends { source: read, target: target.canonical.clone() };
-        let source = self.pin_source(source, &metadata, false)?;
+        Ok(target)
+    }
+
+    /// The root of a source and its destination.
+    fn placed(
+        &self,
+        source: SourceRoot,
+        metadata: &Metadata,
+        target: Argument,
+        placement: Placement,
+    ) -> Root {
         let parent = Arc::new(target.parent);
         let whole = placement == Placement::As && metadata.kind == EntryKind::Directory;
         let in_manifest = match &target.name {
@@ -459,14 +520,13 @@ impl Resolver<'_> {
         let destination = Some(RootSide { parent, name: target.name, names });
         let range = self.spec.policy.range.clone();
         let mount = metadata.identity.mount;
-        let root = Root { source, destination, mount, is_directory, range, in_manifest };
-        Ok(Placed { root, ends, held_by })
+        Root { source, destination, mount, is_directory, range, in_manifest }
     }
 
     /// The destination of one source.
     fn target(
         &self,
-        source: &Argument,
+        name: Option<&Name>,
         destination: &PathBytes,
         placement: Placement,
     ) -> Result<Argument, Fatal> {
@@ -484,7 +544,7 @@ impl Resolver<'_> {
                     // One that may only be searched and written to.
                     .or_else(|e| if e == Errno::ACCESS { typed.reach() } else { Err(e) })
                     .map_err(|e| refuse_errno(destination, "enter", e, "check the destination"))?;
-                self.inside(&typed, directory, source.name.clone())
+                self.inside(&typed, directory, name.cloned())
             }
         }
     }
@@ -526,12 +586,7 @@ impl Resolver<'_> {
         Ok(opened.and_then(mount::path_of).unwrap_or_else(|| source.canonical.clone()))
     }
 
-    fn check_target(
-        &self,
-        source: &Argument,
-        metadata: &Metadata,
-        target: &Argument,
-    ) -> Result<(), Fatal> {
+    fn check_target(&self, from: Found<'_>, target: &Argument) -> Result<(), Fatal> {
         let existing = target
             .stat(false)
             .map_err(|e| refuse_errno(&target.display, "access", e, "check the destination"))?;
@@ -545,28 +600,30 @@ impl Resolver<'_> {
             return Err(refuse(&target.display, "is a dangling symbolic link", hint));
         }
         match existing.map(|found| self.mounts.metadata(&found)) {
-            Some(old) => self.check_existing(source, metadata, target, &old)?,
+            Some(old) => self.check_existing(from, target, &old)?,
             None => self.check_writable(target)?,
         }
-        if metadata.kind == EntryKind::Directory {
-            self.check_overlap(source, target)?;
+        match from.here {
+            Some(source) if from.metadata.kind == EntryKind::Directory => {
+                self.check_overlap(source, target)
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn check_existing(
         &self,
-        source: &Argument,
-        metadata: &Metadata,
+        Found { display, metadata, here }: Found<'_>,
         target: &Argument,
         old: &Metadata,
     ) -> Result<(), Fatal> {
         let ranges = self.spec.policy.range.is_some();
         // Another name of the source's inode can be replaced where a backup keeps it.
-        let is_apart = self.spec.policy.backup.is_some() && !is_same_entry(source, target);
+        let is_same = here.is_some_and(|source| is_same_entry(source, target));
+        let is_apart = self.spec.policy.backup.is_some() && !is_same;
         if old.identity == metadata.identity && !ranges && !is_apart {
             let what = format!("and '{}' are the same entry", target.display.to_path().display());
-            return Err(refuse(&source.display, &what, "choose another destination"));
+            return Err(refuse(display, &what, "choose another destination"));
         }
         let (new_dir, old_dir) =
             (metadata.kind == EntryKind::Directory, old.kind == EntryKind::Directory);

@@ -2,7 +2,7 @@
 use std::cell::OnceCell;
 use std::collections::HashSet;
 
-use crate::directory::{SourceDirectory, fold, look_at};
+use crate::directory::{SourceDirectory, fold};
 use crate::error::CallFailed;
 use crate::listing::NameBuffer;
 
@@ -65,7 +65,7 @@ impl SeenNames {
     /// The source directory had to be asked, and did not answer.
     pub fn has(&self, source: &SourceDirectory, name: &[u8]) -> Result<bool, CallFailed> {
         if self.too_many {
-            return Ok(look_at(&source.fd, name)?.is_some());
+            return source.handle.has(name);
         }
         Ok(self.names.contains(name))
     }

@@ -4,9 +4,8 @@ use dmover_model::{
 };
 use dmover_observe::{Activity, activity};
 use dmover_sys::stat::Stat;
-use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, BorrowedFd, Errno, OwnedFd, cache, file, path, stat};
-use dmover_tree::{Limit, Permit};
+use dmover_sys::{AsFd, Errno, OwnedFd, cache, file, path, stat};
+use dmover_tree::{Limit, Permit, RemoteFile};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
@@ -17,6 +16,7 @@ use crate::content::data_bytes;
 use crate::directory::SourceDirectory;
 use crate::end::Local;
 use crate::error::entry_error;
+use crate::handle::{DirectoryHandle, FileHandle, FileRef, errno_of};
 use crate::patient_open::past_leases;
 
 /// How often a file may have changed recently before it counts as being written.
@@ -27,7 +27,7 @@ const RACY_WAITS_MAX: u32 = 10;
 /// The content is a descriptor, so that copies inside the kernel stay possible.
 pub struct OpenedSource {
     /// The open file.
-    pub(crate) fd: OwnedFd,
+    pub(crate) file: FileHandle,
     /// Its metadata: the version that is copied.
     pub metadata: Metadata,
     /// Its attributes beyond that.
@@ -35,17 +35,20 @@ pub struct OpenedSource {
 }
 
 /// An open source file, with its metadata after opening.
-pub struct Opened {
-    /// The open file.
-    pub fd: OwnedFd,
-    /// As statx(2) returned it.
-    pub found: Stat,
+pub struct Opened(Reached);
+
+/// How an open source file is reached.
+enum Reached {
+    /// By a descriptor, with what statx(2) returned.
+    Open(OwnedFd, Stat),
+    /// Through messages.
+    Remote(Arc<dyn RemoteFile>),
 }
 
 /// An open file, to be asked whether other processes write to it.
 #[derive(Clone, Copy)]
 pub struct OpenFile<'a> {
-    fd: BorrowedFd<'a>,
+    file: FileRef<'a>,
     /// Its version.
     pub metadata: &'a Metadata,
 }
@@ -53,19 +56,19 @@ pub struct OpenFile<'a> {
 impl OpenFile<'_> {
     /// Whether a process is known to have it open for writing.
     pub fn is_open_for_writing(&self) -> bool {
-        file::is_open_for_writing(self.fd) == Some(true)
+        self.file.fd().is_some_and(|fd| file::is_open_for_writing(fd) == Some(true))
     }
 
     /// Whether it is known that every page of it was written back.
     pub fn is_written_back(&self) -> bool {
-        cache::is_clean(self.fd) == Some(true)
+        self.file.fd().is_some_and(|fd| cache::is_clean(fd) == Some(true))
     }
 }
 
 impl OpenedSource {
     /// The open file.
     pub fn open_file(&self) -> OpenFile<'_> {
-        OpenFile { fd: self.fd.as_fd(), metadata: &self.metadata }
+        OpenFile { file: self.file.as_ref(), metadata: &self.metadata }
     }
 }
 
@@ -86,7 +89,7 @@ pub(crate) fn open_to_read(
 /// A file that is open to be hashed or compared.
 pub struct Content {
     /// The open file.
-    pub(crate) fd: OwnedFd,
+    pub(crate) file: FileHandle,
     /// Its version.
     pub metadata: Metadata,
     /// The facts of its file system.
@@ -101,29 +104,44 @@ pub struct Content {
 impl Content {
     /// A file that is read through the page cache, from any offset.
     pub(crate) fn new(fd: OwnedFd, metadata: Metadata, facts: &Arc<Facts>) -> Self {
-        Self { fd, metadata, facts: Arc::clone(facts), is_stream: false, stored: false }
+        Self::of(FileHandle::Open(fd), metadata, facts)
+    }
+
+    /// A file that is read from any offset.
+    pub(crate) fn of(file: FileHandle, metadata: Metadata, facts: &Arc<Facts>) -> Self {
+        Self { file, metadata, facts: Arc::clone(facts), is_stream: false, stored: false }
     }
 
     /// The open file.
     pub fn open_file(&self) -> OpenFile<'_> {
-        OpenFile { fd: self.fd.as_fd(), metadata: &self.metadata }
+        OpenFile { file: self.file.as_ref(), metadata: &self.metadata }
     }
 
     /// Drops the first bytes from the page cache, except those that were not written back.
     pub fn forget(&self, length: u64) {
-        cache::forget(&self.fd, 0, length);
+        if let Some(fd) = self.file.fd() {
+            cache::forget(fd, 0, length);
+        }
     }
 
     /// What is needed to read it.
-    pub(crate) fn held(&self) -> (BorrowedFd<'_>, &Facts) {
-        (self.fd.as_fd(), &self.facts)
+    pub(crate) fn held(&self) -> (FileRef<'_>, &Facts) {
+        (self.file.as_ref(), &self.facts)
     }
 }
 
 impl SourceDirectory {
     /// The bytes of a file without its holes; `size` if it cannot be opened.
     pub fn data_in(&self, name: &[u8], follows: bool, size: u64) -> u64 {
-        path::open_file_at(&self.fd, name, follows).map_or(size, |file| data_bytes(&file, size))
+        let file = match &self.handle {
+            DirectoryHandle::Open(fd) => {
+                path::open_file_at(fd, name, follows).map(FileHandle::Open)
+            }
+            DirectoryHandle::Remote(from) => {
+                from.open_file(name, follows).map(FileHandle::Remote).map_err(|e| errno_of(&e))
+            }
+        };
+        file.map_or(size, |file| data_bytes(file.as_ref(), size))
     }
 }
 
@@ -137,9 +155,17 @@ impl Local<'_> {
     ) -> Option<(Opened, Metadata)> {
         permit.one_more(Limit::Opens);
         activity::at(Activity::SourceNames);
-        let fd = path::open_file_at(&from.fd, name, false).ok()?;
+        let from = match &from.handle {
+            DirectoryHandle::Open(from) => from,
+            DirectoryHandle::Remote(from) => {
+                let file = from.open_file(name, false).ok()?;
+                let metadata = file.metadata().clone();
+                return Some((Opened(Reached::Remote(file)), metadata));
+            }
+        };
+        let fd = path::open_file_at(from, name, false).ok()?;
         let found = stat::stat_fd(&fd).ok()?;
-        Some((Opened { fd, found }, self.end.mounts.metadata(&found)))
+        Some((Opened(Reached::Open(fd, found)), self.end.mounts.metadata(&found)))
     }
 
     /// Opens a source file. `follows`: what the name is a symbolic link to.
@@ -156,10 +182,15 @@ impl Local<'_> {
         permit.one_more(Limit::Opens);
         activity::at(Activity::SourceNames);
         let fail = |operation, e| entry_error(Side::Source, operation, from.place.entry(name), e);
-        let opened = open_to_read(&from.fd, name, follows, permit);
+        let opened = match &from.handle {
+            DirectoryHandle::Open(from) => open_to_read(from, name, follows, permit),
+            DirectoryHandle::Remote(from) => {
+                return Ok(Opened(Reached::Remote(from.open_file(name, follows)?)));
+            }
+        };
         let fd = opened.map_err(|e| fail(Operation::Open, e))?;
         let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
-        Ok(Opened { fd, found })
+        Ok(Opened(Reached::Open(fd, found)))
     }
 
     /// Opens a source file to hash or compare it, if it is the file of the record.
@@ -185,11 +216,11 @@ impl Local<'_> {
         &self,
         from: &SourceDirectory,
         record: &EntryRecord,
-        Opened { fd, found }: Opened,
+        opened: Opened,
         permit: &dyn Permit,
     ) -> Result<Content, EntryError> {
-        let metadata = self.settled(from, record, (&fd, found), permit)?;
-        Ok(Content::new(fd, metadata, &from.facts))
+        let (file, metadata) = self.settled(from, record, opened, permit)?;
+        Ok(Content::of(file, metadata, &from.facts))
     }
 
     /// Reads the attributes of an open file, if it is the file of the record.
@@ -200,32 +231,42 @@ impl Local<'_> {
         &self,
         from: &SourceDirectory,
         record: &EntryRecord,
-        Opened { fd, found }: Opened,
+        opened: Opened,
         permit: &dyn Permit,
     ) -> Result<OpenedSource, EntryError> {
-        let metadata = self.settled(from, record, (&fd, found), permit)?;
+        let (file, metadata) = self.settled(from, record, opened, permit)?;
         let shown = || from.place.entry(record.name.as_bytes());
-        let attributes = self.attributes().read(fd.as_fd(), Held::Open, &shown)?;
-        Ok(OpenedSource { fd, metadata, attributes })
+        let attributes = self.attributes_of_file(&file, &shown)?;
+        Ok(OpenedSource { file, metadata, attributes })
     }
 
-    /// The metadata of an open source file once its times can show a later change, if it is the file of the record.
+    /// An open source file and its metadata once its times can show a later change, if it is the file of the record.
     fn settled(
         &self,
         from: &SourceDirectory,
         record: &EntryRecord,
-        (fd, found): (&OwnedFd, Stat),
+        Opened(reached): Opened,
         permit: &dyn Permit,
-    ) -> Result<Metadata, EntryError> {
+    ) -> Result<(FileHandle, Metadata), EntryError> {
         let shown = || from.place.entry(record.name.as_bytes());
-        let metadata = self.end.mounts.metadata(&past_the_tick(fd, found, permit, &shown)?);
+        let (file, metadata) = match reached {
+            Reached::Open(fd, found) => {
+                let found = past_the_tick(&fd, found, permit, &shown)?;
+                (FileHandle::Open(fd), self.end.mounts.metadata(&found))
+            }
+            Reached::Remote(file) => {
+                // Its times have settled when it is opened.
+                let metadata = file.metadata().clone();
+                (FileHandle::Remote(file), metadata)
+            }
+        };
         let same = metadata.identity == record.metadata.identity;
         if metadata.kind != EntryKind::File || !same {
             let words = "another file has replaced this one";
             let class = ErrorClass::Changed;
             return Err(EntryError::plain(Side::Source, Operation::Open, class, shown(), words));
         }
-        Ok(metadata)
+        Ok((file, metadata))
     }
 
     /// Checks that the version of a source file after reading is the one before.
@@ -256,12 +297,10 @@ impl Local<'_> {
     fn compare_version(
         &self,
         facts: &Facts,
-        OpenFile { fd, metadata: before }: OpenFile<'_>,
+        OpenFile { file, metadata: before }: OpenFile<'_>,
         shown: &dyn Fn() -> PathBytes,
     ) -> Result<(), EntryError> {
-        let found = stat::stat_fd(fd)
-            .map_err(|e| entry_error(Side::Source, Operation::Stat, shown(), e))?;
-        let now = self.end.mounts.metadata(&found);
+        let now = file.now(&self.end.mounts, shown)?;
         if now.atime != before.atime && !facts.touches_atime.swap(true, Ordering::Relaxed) {
             self.reports.note(Note::SourceAtimeTouched, shown);
         }
@@ -322,12 +361,17 @@ fn racy_for(ctime: (i64, u32)) -> Option<Duration> {
 /// must not be copied as empty.
 pub(crate) fn check_empty(
     from: &SourceDirectory,
-    source: BorrowedFd<'_>,
+    source: FileRef<'_>,
     path: &dyn Fn() -> PathBytes,
 ) -> Result<(), EntryError> {
     if from.facts.local {
         return Ok(());
     }
+    let source = match source {
+        FileRef::Open(source) => source,
+        // The host of the file knows its file system, and reads it in the same way.
+        FileRef::Remote(_) => return Ok(()),
+    };
     let read = file::read_at(source, &mut [0], 0);
     match read.map_err(|e| entry_error(Side::Source, Operation::Read, path(), e))? {
         0 => Ok(()),

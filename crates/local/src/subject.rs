@@ -9,6 +9,7 @@ use crate::allowed_trees::AllowedTrees;
 use crate::directory::SourceDirectory;
 use crate::end::Local;
 use crate::error::entry_error;
+use crate::handle::{DirectoryHandle, FileHandle};
 use crate::source::{Content, open_to_read, past_the_tick};
 
 /// What is to be hashed.
@@ -52,7 +53,14 @@ impl Local<'_> {
             error
         };
         let fd = match subject {
-            Subject::Entry { from, name, follows } => open_to_read(&from.fd, name, follows, permit),
+            Subject::Entry { from, name, follows } => match &from.handle {
+                DirectoryHandle::Open(from) => open_to_read(from, name, follows, permit),
+                DirectoryHandle::Remote(directory) => {
+                    let file = directory.open_file(name, follows)?;
+                    let metadata = file.metadata().clone();
+                    return Ok(Content::of(FileHandle::Remote(file), metadata, &from.facts));
+                }
+            },
             Subject::Path(path, _) => path::open_as_named(path),
             Subject::Input => file::standard_input(),
         };

@@ -52,10 +52,12 @@ fn places(table: &[u8], top: &OwnedFd) -> BTreeSet<TreePath> {
     paths.filter(|path| !path.is_root()).collect()
 }
 
-/// The ends of a root.
+/// The ends of a root on this host.
 pub fn sides(root: &Root) -> impl Iterator<Item = (Side, &RootSide)> {
     let destination = root.destination.as_ref().map(|side| (Side::Destination, side));
-    std::iter::once((Side::Source, &root.source)).chain(destination)
+    // What is mounted at another host is the business of that host.
+    let source = root.source.here().map(|side| (Side::Source, side));
+    source.into_iter().chain(destination)
 }
 
 /// All mount points below a root.

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use crate::directory::{SourceDirectory, TargetDirectory};
+use crate::handle::{DirectoryHandle, errno_of};
 use crate::root_side::RootSide;
 
 /// The result for a name.
@@ -54,6 +55,18 @@ fn read_mark(directory: &OwnedFd) -> Result<Vec<u8>> {
     Ok(bytes[..length].to_vec())
 }
 
+/// The content of the mark in a directory of the source.
+fn read_mark_of_source(directory: &DirectoryHandle) -> Result<Vec<u8>> {
+    let directory = match directory {
+        DirectoryHandle::Open(directory) => return read_mark(directory),
+        DirectoryHandle::Remote(directory) => directory,
+    };
+    let mut bytes = [0; MARK_MAX];
+    let read = directory.open_file(MARK, false).and_then(|file| file.read(0, &mut bytes));
+    let length = read.map_err(|error| errno_of(&error))?;
+    Ok(bytes[..length].to_vec())
+}
+
 /// The content of the mark of a directory, which identifies it. `None`: its file system has no lasting identity.
 fn mark_of(directory: &OwnedFd) -> Result<Option<Vec<u8>>> {
     let (found, birth) = stat::stat_born_at(directory, b"")?;
@@ -79,7 +92,7 @@ pub(crate) fn is_trash(parent: &OwnedFd, name: &Name) -> Result<bool> {
 pub fn is_trash_of_both(target: &TargetDirectory, source: &SourceDirectory) -> bool {
     holds_mark(&target.fd)
         && (has_own_mark(&target.fd) || {
-            let marks = read_mark(&target.fd).ok().zip(read_mark(&source.fd).ok());
+            let marks = read_mark(&target.fd).ok().zip(read_mark_of_source(&source.handle).ok());
             marks.is_none_or(|(there, here)| there != here)
         })
 }

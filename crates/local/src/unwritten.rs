@@ -1,10 +1,11 @@
 //! Files whose space was allocated and never written.
 use dmover_sys::extents::{self, Gap};
-use dmover_sys::file::{DataRange, next_data};
+use dmover_sys::file::DataRange;
 use dmover_sys::path;
 use std::sync::atomic::Ordering;
 
 use crate::directory::{SourceDirectory, TargetDirectory};
+use crate::handle::{DirectoryHandle, FileHandle, errno_of};
 
 /// Whether bytes that the source has were never written. If a file cannot be opened, or the file system does not report
 /// holes, size and times decide.
@@ -31,8 +32,15 @@ pub fn lacks_data(
 
 /// Whether the source has data where the destination has holes. If unknown, it has.
 fn has_data_in(from: &SourceDirectory, name: &[u8], holes: &[Gap]) -> bool {
-    let Ok(source) = path::open_file_at(&from.fd, name, false) else { return true };
-    holes.iter().any(|hole| match next_data(&source, hole.range.start) {
+    let source = match &from.handle {
+        DirectoryHandle::Open(from) => path::open_file_at(from, name, false).map(FileHandle::Open),
+        DirectoryHandle::Remote(from) => {
+            from.open_file(name, false).map(FileHandle::Remote).map_err(|e| errno_of(&e))
+        }
+    };
+    let Ok(source) = source else { return true };
+    let shown = || from.place.entry(name);
+    holes.iter().any(|hole| match source.as_ref().next_data(hole.range.start, &shown) {
         Ok(DataRange::Data(start, _)) => start < hole.range.end,
         Ok(DataRange::End) => false,
         Ok(DataRange::Unknown) | Err(_) => true,

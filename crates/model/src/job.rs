@@ -151,6 +151,9 @@ pub struct JobSpec {
     pub verb: Verb,
     /// Source paths; empty for lists of pairs and lists of files to hash.
     pub sources: Vec<PathBytes>,
+    /// The sources are on other hosts, as `HOST:PATH`.
+    #[serde(default)]
+    pub sources_are_remote: bool,
     /// Destination path; empty for lists of pairs and for verbs that only read.
     pub destination: PathBytes,
     /// How to interpret the destination path.

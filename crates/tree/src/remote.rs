@@ -64,7 +64,8 @@ pub struct RemoteRoot {
     pub metadata: Metadata,
     /// Its path at its host without symbolic links, which identifies a job.
     pub canonical: PathBytes,
-    /// The last component of that path; `None` for the root of a file system.
+    /// Its name as it was typed, which its copy gets inside an existing directory. `None`: what was typed ends with `.`,
+    /// `..` or `/`, or is empty.
     pub name: Option<Vec<u8>>,
 }
 

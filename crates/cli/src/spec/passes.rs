@@ -56,6 +56,7 @@ fn pass(
         schema: JobSpec::SCHEMA,
         verb: Verb::Sync,
         sources: vec![source],
+        sources_are_remote: false,
         destination,
         target_mode: TargetMode::As,
         selection,

@@ -31,6 +31,7 @@ impl Engine {
 
     /// Reports an entry that failed for good.
     pub(crate) fn error(&self, error: EntryError) {
+        let error = self.unless_lost(error);
         // The coordinator decides whether a host's error counts, and informs its guard then.
         if self.desk.is_none() || !error.may_be_the_hosts() {
             self.guard.heard(&error);

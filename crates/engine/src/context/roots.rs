@@ -119,6 +119,7 @@ impl Engine {
             privileged: false,
             base: &self.base,
             bounds: &self.bounds.trees,
+            remote: None,
         }
     }
 }

@@ -338,5 +338,6 @@ pub(super) fn resolve(
         privileged: dmover_host::user::is_privileged(),
         base: std::path::Path::new(""),
         bounds: &AllowedTrees::default(),
+        remote: job.remote.as_deref(),
     })
 }

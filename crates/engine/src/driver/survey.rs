@@ -1,6 +1,7 @@
 //! The catalog of a run: which jobs keep one.
 use dmover_journal::{Catalog, Only, Scope, Survey};
-use dmover_local::root::{Resolved, Root};
+use dmover_local::root::Resolved;
+use dmover_local::root_side::RootSide;
 use dmover_model::{ChangedPlace, Fatal, FollowLinks, JobId, RecheckSet, TreePath, Verb};
 use std::collections::BTreeSet;
 
@@ -26,13 +27,15 @@ pub(super) fn survey(
     let plain =
         !matches!(job.spec.selection.follow, FollowLinks::Always | FollowLinks::AlwaysLinked);
     let root = resolved.roots.first().filter(|root| root.is_directory && sync.renames);
+    // Renames are only followed in trees of this host.
+    let source = root.and_then(|root| root.source.here());
     let changed = if let JobList::Changed(places) = &job.list { Some(places) } else { None };
-    let Some(root) = root.filter(|_| (whole || changed.is_some()) && plain) else {
+    let Some(source) = source.filter(|_| (whole || changed.is_some()) && plain) else {
         return Ok((None, Catalog::leave_behind(&directory, id, whole)?));
     };
     // Without the top the catalog would be lost, and with it what was renamed since the last pass.
-    let top = root.source.top_object().map_err(|reason| {
-        let path = root.source.display().to_path();
+    let top = source.top_object().map_err(|reason| {
+        let path = source.display().to_path();
         let message = format!("cannot access '{}': {reason}", path.display());
         Fatal::refused(message, "check the source, then run the same command again")
     })?;
@@ -40,7 +43,7 @@ pub(super) fn survey(
     let doubts = catalog.doubts()?;
     let scope = match changed {
         Some(places) => Scope::Only(Only {
-            directories: renamed_in(root, places),
+            directories: renamed_in(source, places),
             names: places.iter().map(|place| place.path.clone()).collect(),
         }),
         None if is_resumed => Scope::Resumed,
@@ -51,11 +54,11 @@ pub(super) fn survey(
 }
 
 /// Source directories in which names were added or removed.
-fn renamed_in(root: &Root, places: &[ChangedPlace]) -> Vec<(u64, TreePath)> {
+fn renamed_in(source: &RootSide, places: &[ChangedPlace]) -> Vec<(u64, TreePath)> {
     let moved = places.iter().filter(|place| place.what.moved);
     let directories: BTreeSet<TreePath> =
         moved.filter_map(|place| Some(place.path.split_last()?.0)).collect();
     // What is not there any more has nothing that could be followed.
-    let known = |path| Some((root.source.directory_inode(&path)?, path));
+    let known = |path| Some((source.directory_inode(&path)?, path));
     directories.into_iter().filter_map(known).collect()
 }

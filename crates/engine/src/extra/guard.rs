@@ -24,7 +24,7 @@ impl Guard {
             let below = !engine.spec.selection.one_file_system;
             let root = engine.roots.ids().next().and_then(|id| engine.root(id).ok());
             let missing = root
-                .and_then(|root| root.source.missing_mount(&engine.base, below))
+                .and_then(|root| root.source.here()?.missing_mount(&engine.base, below))
                 .map(|mount| not_mounted(&mount));
             *looked = Some((Instant::now(), missing));
         }
@@ -111,7 +111,9 @@ pub(crate) fn doubt(
     may_be_empty: bool,
     one_file_system: bool,
 ) -> Option<WithheldReason> {
-    if let Some(mount) = root.source.missing_mount(Path::new(""), !one_file_system) {
+    let source = root.source.here();
+    let missing = source.and_then(|source| source.missing_mount(Path::new(""), !one_file_system));
+    if let Some(mount) = missing {
         return Some(not_mounted(&mount));
     }
     // An unreadable source is reported when it is scanned.

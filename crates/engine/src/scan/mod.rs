@@ -197,7 +197,7 @@ impl Mover<'_> {
         let at = DirectoryRef {
             root: id,
             path: dmover_model::TreePath::root(),
-            source: self.engine.end.identity_above(&root.source, Side::Source)?,
+            source: self.engine.end.identity_above_source(&root.source)?,
             destination: match &root.destination {
                 Some(side) => self.engine.end.identity_above(side, Side::Destination)?,
                 None => dmover_model::Identity::default(),
@@ -205,7 +205,7 @@ impl Mover<'_> {
             made: false,
             ancestors: Vec::new(),
         };
-        let Some(name) = root.source.name.clone() else { return Ok(()) };
+        let Some(name) = root.source.name().cloned() else { return Ok(()) };
         let level = self.engine.open_level_in(root, &at)?;
         if let Some(target) = &level.target {
             self.remove_leftovers(target, None)?;

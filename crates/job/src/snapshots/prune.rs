@@ -81,6 +81,7 @@ fn removal((tree, empty): (&Path, &Path), limits: Limits) -> JobSpec {
         schema: JobSpec::SCHEMA,
         verb: Verb::Sync,
         sources: vec![contents_of(empty)],
+        sources_are_remote: false,
         destination: contents_of(tree),
         target_mode: TargetMode::As,
         selection: Selection::default(),

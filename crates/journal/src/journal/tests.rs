@@ -29,6 +29,7 @@ fn spec() -> JobSpec {
         schema: JobSpec::SCHEMA,
         verb: dmover_model::Verb::Sync,
         sources: vec![PathBytes(b"s".to_vec())],
+        sources_are_remote: false,
         destination: PathBytes(b"d".to_vec()),
         target_mode: dmover_model::TargetMode::As,
         selection: Selection::default(),

@@ -1,7 +1,9 @@
 //! Finds holes of a file that is read, so that they need not be read.
-use dmover_model::ByteRange;
+use dmover_model::{ByteRange, PathBytes};
+use dmover_sys::BorrowedFd;
 use dmover_sys::file::{self, DataRange};
-use dmover_sys::{AsFd, BorrowedFd};
+
+use crate::handle::FileRef;
 
 /// Shorter holes are read, because finding them costs as much. Files up to this size are not checked.
 pub(crate) const SHORT: u64 = 64 << 10;
@@ -50,10 +52,10 @@ impl<'a> Gaps<'a> {
 }
 
 /// How many of the first `size` bytes of a file are not in holes.
-pub(crate) fn data_bytes(file: impl AsFd, size: u64) -> u64 {
+pub(crate) fn data_bytes(file: FileRef<'_>, size: u64) -> u64 {
     let (mut at, mut bytes) = (0, 0);
     while at < size {
-        match file::next_data(&file, at) {
+        match file.next_data(at, &PathBytes::default) {
             Ok(DataRange::Data(start, end)) if end > at => {
                 bytes += end.min(size).saturating_sub(start.max(at));
                 at = end;
@@ -74,6 +76,7 @@ pub(crate) fn run_at(gaps: &mut Gaps<'_>, at: u64) -> (u64, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dmover_sys::AsFd;
     use std::os::unix::fs::FileExt;
 
     #[test]

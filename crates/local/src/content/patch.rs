@@ -5,6 +5,7 @@ use dmover_sys::file::{self, DataRange};
 use dmover_sys::{BorrowedFd, Errno};
 
 use super::{ContentRules, Tools, Transfer};
+use crate::handle::FileRef;
 
 /// The unit in which content is compared and written: the block size of usual file systems.
 const PIECE: usize = 4096;
@@ -25,9 +26,7 @@ impl ContentRules<'_> {
         let mut at = range.start;
         while at < range.end {
             self.check_running(transfer)?;
-            let data = match file::next_data(transfer.source, at)
-                .map_err(|e| transfer.read_error(e))?
-            {
+            let data = match transfer.source.next_data(at, transfer.source_path)? {
                 DataRange::End => ByteRange { start: range.end, end: range.end },
                 DataRange::Data(start, end) if end > at => {
                     ByteRange { start: start.clamp(at, range.end), end: end.min(range.end) }
@@ -92,8 +91,7 @@ impl ContentRules<'_> {
             let wanted = transfer.permit.block_bytes(wanted);
             transfer.permit.bytes(wanted as u64);
             activity::at(Activity::SourceData);
-            let got = read_all(transfer.source, &mut new[..wanted], at)
-                .map_err(|e| transfer.read_error(e))?;
+            let got = read_source(transfer, &mut new[..wanted], at)?;
             if got < wanted {
                 return Err(transfer.shrunk());
             }
@@ -183,6 +181,23 @@ fn without(runs: &[(usize, usize)], holes: &[(usize, usize)]) -> Vec<(usize, usi
         }
     }
     left
+}
+
+/// Fills a buffer from the source; it is short only at the end of the file.
+fn read_source(transfer: Transfer<'_>, buffer: &mut [u8], at: u64) -> Result<usize, EntryError> {
+    match transfer.source {
+        FileRef::Open(fd) => read_all(fd, buffer, at).map_err(|e| transfer.read_error(e)),
+        FileRef::Remote(file) => {
+            let mut filled = 0;
+            while filled < buffer.len() {
+                match file.read(at + filled as u64, &mut buffer[filled..])? {
+                    0 => break,
+                    read => filled += read,
+                }
+            }
+            Ok(filled)
+        }
+    }
 }
 
 /// Fills a buffer; it is short only at the end of the file.

@@ -6,11 +6,13 @@ use dmover_model::{EntryError, Operation, PathBytes};
 use dmover_observe::{Activity, Counter, activity};
 use dmover_sys::buffer::PAGE;
 use dmover_sys::{BorrowedFd, Errno, cache, file, stat};
+use dmover_tree::RemoteFile;
 use std::sync::atomic::Ordering;
 
 use super::ContentRules;
 use crate::capability::Facts;
 use crate::error::entry_error;
+use crate::handle::FileRef;
 
 /// After this many bytes, copied data is dropped from the page cache.
 pub(crate) const FORGET_EVERY: u64 = 8 << 20;
@@ -79,21 +81,33 @@ impl<'a> Side<'a> {
 /// Reads a file from any offset.
 pub struct Reader<'a> {
     rules: ContentRules<'a>,
-    side: Side<'a>,
+    from: From<'a>,
     path: &'a dyn Fn() -> PathBytes,
+}
+
+/// Where content is read from.
+enum From<'a> {
+    /// A file of this host.
+    Here(Side<'a>),
+    /// A file that is read through messages.
+    Remote(&'a dyn RemoteFile),
 }
 
 impl<'a> Reader<'a> {
     /// `direct`: past the page cache, as far as possible.
     pub fn new(
         rules: ContentRules<'a>,
-        (fd, facts): (BorrowedFd<'a>, &'a Facts),
+        (file, facts): (FileRef<'a>, &'a Facts),
         direct: bool,
         start: u64,
         path: &'a dyn Fn() -> PathBytes,
     ) -> Self {
         let forget_from = rules.policy.forget_read.then_some(start);
-        Self { rules, side: Side::new(fd, facts, direct, forget_from), path }
+        let from = match file {
+            FileRef::Open(fd) => From::Here(Side::new(fd, facts, direct, forget_from)),
+            FileRef::Remote(file) => From::Remote(file),
+        };
+        Self { rules, from, path }
     }
 
     fn fail(&self, error: Errno) -> EntryError {
@@ -103,40 +117,50 @@ impl<'a> Reader<'a> {
     /// Reads up to `buffer` bytes, 0 at the end of the file.
     pub fn read(&mut self, buffer: &mut [u8], at: u64) -> Result<usize, EntryError> {
         activity::at(Activity::SourceData);
-        self.try_to_read(buffer, at).map_err(|error| self.fail(error))
-    }
-
-    fn try_to_read(&mut self, buffer: &mut [u8], at: u64) -> Result<usize, Errno> {
-        let (rules, side) = (self.rules, &mut self.side);
-        let direct = side.direct_length(buffer, at, buffer.len());
-        if direct > 0 && side.set(rules, true)? {
-            match file::read_at(side.fd, &mut buffer[..direct], at) {
-                Err(Errno::INVAL | Errno::OPNOTSUPP) => side.refuse(rules),
-                result => {
-                    let read = result?;
-                    rules.add(Counter::BytesReadDirect, read as u64);
-                    return Ok(read);
-                }
-            }
-        }
-        side.set(rules, false)?;
-        let read = file::read_at(side.fd, buffer, at)?;
-        if let Some(from) = side.forget_from
-            && at + read as u64 >= from + FORGET_EVERY
-        {
-            cache::forget(side.fd, from, at + read as u64 - from);
-            side.forget_from = Some(at + read as u64);
-        }
-        Ok(read)
+        let read = match &mut self.from {
+            From::Here(side) => read_here(self.rules, side, buffer, at),
+            From::Remote(file) => return file.read(at, buffer),
+        };
+        read.map_err(|error| self.fail(error))
     }
 
     /// Restores the flags of the descriptor, and drops data up to `end` from the page cache.
     pub fn finish(&mut self, end: u64) -> Result<(), EntryError> {
-        let rules = self.rules;
-        self.side.set(rules, false).map_err(|error| self.fail(error))?;
-        if let Some(from) = self.side.forget_from {
-            cache::forget(self.side.fd, from, end.saturating_sub(from));
+        let From::Here(side) = &mut self.from else { return Ok(()) };
+        if let Err(error) = side.set(self.rules, false) {
+            return Err(self.fail(error));
+        }
+        if let Some(from) = side.forget_from {
+            cache::forget(side.fd, from, end.saturating_sub(from));
         }
         Ok(())
     }
+}
+
+fn read_here(
+    rules: ContentRules<'_>,
+    side: &mut Side<'_>,
+    buffer: &mut [u8],
+    at: u64,
+) -> Result<usize, Errno> {
+    let direct = side.direct_length(buffer, at, buffer.len());
+    if direct > 0 && side.set(rules, true)? {
+        match file::read_at(side.fd, &mut buffer[..direct], at) {
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => side.refuse(rules),
+            result => {
+                let read = result?;
+                rules.add(Counter::BytesReadDirect, read as u64);
+                return Ok(read);
+            }
+        }
+    }
+    side.set(rules, false)?;
+    let read = file::read_at(side.fd, buffer, at)?;
+    if let Some(from) = side.forget_from
+        && at + read as u64 >= from + FORGET_EVERY
+    {
+        cache::forget(side.fd, from, at + read as u64 - from);
+        side.forget_from = Some(at + read as u64);
+    }
+    Ok(read)
 }

@@ -131,7 +131,7 @@ impl<'a> Unfinished<'a> {
         permit: &'t dyn Permit,
     ) -> Transfer<'t> {
         Transfer {
-            source: supply.fd.as_fd(),
+            source: supply.file.as_ref(),
             destination: self.fd(),
             size: supply.metadata.size,
             flushed: true,

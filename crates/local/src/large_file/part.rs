@@ -1,6 +1,6 @@
 //! One part of a large file, which one mover copies.
 use dmover_model::{ByteRange, Digest, EntryError, Operation, Shape, Side, Timestamp};
-use dmover_sys::{AsFd, file, stat};
+use dmover_sys::{file, stat};
 
 use crate::content::Transfer;
 use crate::digest_tap::Tap;
@@ -93,7 +93,7 @@ impl Session<'_> {
         let LargePart { order, source, file, tap } = part;
         let PartOrder { from, name, to, last, patched } = *order;
         let transfer = Transfer {
-            source: source.fd.as_fd(),
+            source: source.file.as_ref(),
             destination: file.fd(),
             size: source.metadata.size,
             flushed: true,

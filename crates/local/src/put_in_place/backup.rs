@@ -36,7 +36,8 @@ impl Session<'_> {
         }
         let is_taken = || match others {
             Some(others) => others.has(&kept),
-            None => stat::stat_at(&from.fd, &kept, false).is_ok(),
+            // A host that does not answer may have it.
+            None => from.handle.has(&kept).unwrap_or(from.handle.fd().is_none()),
         };
         if is_taken() {
             let words = "its backup name belongs to another entry of the source";

@@ -9,6 +9,7 @@ use super::Renaming;
 use crate::content::Reading;
 use crate::directory::TargetDirectory;
 use crate::error::{CallFailed, entry_error};
+use crate::handle::FileRef;
 use crate::session::Session;
 use crate::source::open_to_read;
 
@@ -101,7 +102,7 @@ impl Session<'_> {
             path: shown,
             permit: self.permit,
         };
-        let readings = files.each_ref().map(|file| reading(file.as_fd()));
+        let readings = files.each_ref().map(|file| reading(FileRef::Open(file.as_fd())));
         let range = ByteRange { start: 0, end: size };
         let compared = self.local.content().compare_bytes(readings, range, &mut vec![0; BUFFER]);
         compared.map(|differing| differing.is_empty())

@@ -1,0 +1,162 @@
+//! How directories and files of a source are reached: by a descriptor, or through messages.
+use dmover_model::{EntryError, Metadata, Operation, PathBytes, Side};
+use dmover_sys::file::{self, DataRange};
+use dmover_sys::{AsFd, BorrowedFd, Errno, OwnedFd, path, stat};
+use dmover_tree::{NextData, RemoteDirectory, RemoteFile};
+use std::sync::Arc;
+
+use crate::directory::look_at;
+use crate::error::{CallFailed, entry_error};
+use crate::mounts::MountTable;
+
+/// An open directory of a source.
+#[derive(Debug)]
+pub(crate) enum DirectoryHandle {
+    /// This host has it mounted.
+    Open(OwnedFd),
+    /// It is read through messages.
+    Remote(Arc<dyn RemoteDirectory>),
+}
+
+/// An open file of a source.
+#[derive(Debug)]
+pub(crate) enum FileHandle {
+    /// This host has it mounted.
+    Open(OwnedFd),
+    /// It is read through messages.
+    Remote(Arc<dyn RemoteFile>),
+}
+
+/// A file of a source that is being read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum FileRef<'a> {
+    /// This host has it mounted.
+    Open(BorrowedFd<'a>),
+    /// It is read through messages.
+    Remote(&'a dyn RemoteFile),
+}
+
+/// What kept an end from answering, for those who only ask what kind of error it is.
+pub(crate) fn errno_of(error: &EntryError) -> Errno {
+    match error.errno {
+        0 => Errno::IO,
+        errno => Errno::from_raw_os_error(errno),
+    }
+}
+
+pub(crate) fn call_failed(error: &EntryError) -> CallFailed {
+    CallFailed(errno_of(error))
+}
+
+impl DirectoryHandle {
+    /// The descriptor, if there is one.
+    pub fn fd(&self) -> Option<&OwnedFd> {
+        match self {
+            Self::Open(fd) => Some(fd),
+            Self::Remote(_) => None,
+        }
+    }
+
+    /// Another handle of the directory.
+    pub fn again(&self) -> Result<Self, CallFailed> {
+        Ok(match self {
+            Self::Open(fd) => Self::Open(path::open_directory_at(fd, b".")?),
+            Self::Remote(directory) => Self::Remote(Arc::clone(directory)),
+        })
+    }
+
+    /// The metadata of an entry; `None` if it is absent. `follows`: of what it is a symbolic link to.
+    pub fn find(
+        &self,
+        name: &[u8],
+        follows: bool,
+        mounts: &MountTable,
+    ) -> Result<Option<Metadata>, CallFailed> {
+        let absent = |error| if stat::is_absent(error) { Ok(None) } else { Err(CallFailed(error)) };
+        match self {
+            Self::Open(fd) => stat::stat_at(fd, name, follows)
+                .map_or_else(absent, |found| Ok(Some(mounts.metadata(&found)))),
+            Self::Remote(directory) => directory
+                .look(name, follows)
+                .map_or_else(|error| absent(errno_of(&error)), |(found, _)| Ok(Some(found))),
+        }
+    }
+
+    /// Whether there is an entry of this name.
+    pub fn has(&self, name: &[u8]) -> Result<bool, CallFailed> {
+        match self {
+            Self::Open(fd) => Ok(look_at(fd, name)?.is_some()),
+            Self::Remote(directory) => match directory.look(name, false) {
+                Ok(_) => Ok(true),
+                Err(error) if stat::is_absent(errno_of(&error)) => Ok(false),
+                Err(error) => Err(call_failed(&error)),
+            },
+        }
+    }
+}
+
+impl FileHandle {
+    /// The file, to be read.
+    pub fn as_ref(&self) -> FileRef<'_> {
+        match self {
+            Self::Open(fd) => FileRef::Open(fd.as_fd()),
+            Self::Remote(file) => FileRef::Remote(&**file),
+        }
+    }
+
+    /// The descriptor, if there is one.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.as_ref().fd()
+    }
+
+    /// Another handle of the file.
+    pub fn again(&self) -> Result<Self, Errno> {
+        Ok(match self {
+            Self::Open(fd) => Self::Open(fd.try_clone().map_err(|_| Errno::MFILE)?),
+            Self::Remote(file) => Self::Remote(Arc::clone(file)),
+        })
+    }
+}
+
+impl<'a> FileRef<'a> {
+    /// The descriptor, if there is one.
+    pub fn fd(self) -> Option<BorrowedFd<'a>> {
+        match self {
+            Self::Open(fd) => Some(fd),
+            Self::Remote(_) => None,
+        }
+    }
+
+    /// What follows at an offset. `shown`: the path of the file.
+    pub fn next_data(
+        self,
+        at: u64,
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<DataRange, EntryError> {
+        match self {
+            Self::Open(fd) => file::next_data(fd, at)
+                .map_err(|e| entry_error(Side::Source, Operation::Read, shown(), e)),
+            Self::Remote(file) => Ok(match file.next_data(at)? {
+                NextData::Data(range) => DataRange::Data(range.start, range.end),
+                NextData::End => DataRange::End,
+                NextData::Unknown => DataRange::Unknown,
+            }),
+        }
+    }
+
+    /// The present metadata of the file.
+    pub fn now(
+        self,
+        mounts: &MountTable,
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<Metadata, EntryError> {
+        match self {
+            Self::Open(fd) => {
+                let found = stat::stat_fd(fd)
+                    .map_err(|e| entry_error(Side::Source, Operation::Stat, shown(), e))?;
+                Ok(mounts.metadata(&found))
+            }
+            Self::Remote(file) => file.now(),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! A file that is read through messages, compared with one of this host: by digests of pieces, so that only pieces that differ
+//! are transferred.
+use dmover_model::{ByteRange, Digest, EntryError, HashType, Shape};
+use dmover_observe::Counter;
+use dmover_plan::verify::merged;
+use dmover_tree::RemoteFile;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::digest::{Part, differing};
+use crate::error::cancelled;
+use crate::reading::Shown;
+use crate::session::Session;
+use crate::source::Content;
+
+/// The length of a piece: for a piece that differs so much is transferred to find the bytes that do.
+const PIECE: u64 = 64 << 10;
+/// The length of a part, which both hosts hash at the same time.
+const PART: u64 = 64 << 20;
+
+impl Session<'_> {
+    /// The ranges in which a file that is read through messages (`one`, which is `file`) differs from another one.
+    pub(crate) fn compare_with_remote(
+        &mut self,
+        file: &dyn RemoteFile,
+        [one, other]: [&Content; 2],
+        range: ByteRange,
+        shown: [Shown<'_>; 2],
+    ) -> Result<Vec<ByteRange>, EntryError> {
+        let mut ranges = Vec::new();
+        let mut start = range.start;
+        while start < range.end {
+            let part = ByteRange { start, end: range.end.min(start + PART) };
+            let [expected, found] = self.digests_of_both(file, other, part, shown)?;
+            if !self.local.rules.compares {
+                // Otherwise hashing counts it.
+                self.local.content().reports.add(Counter::BytesCompared, part.len());
+            }
+            let shape = Shape::plain(HashType::Blake3, part.len(), PIECE);
+            for piece in differing(&shape, part.start, &found, &expected) {
+                let piece = ByteRange { end: piece.end.min(part.end), ..piece };
+                ranges.extend(self.compare_bytes([one, other], piece, shown)?);
+            }
+            start = part.end;
+        }
+        Ok(merged(ranges))
+    }
+
+    /// The digests of the pieces of a part of both files, computed at the same time.
+    fn digests_of_both(
+        &mut self,
+        file: &dyn RemoteFile,
+        other: &Content,
+        part: ByteRange,
+        [first_shown, second_shown]: [Shown<'_>; 2],
+    ) -> Result<[Vec<Digest>; 2], EntryError> {
+        let shape = Shape::plain(HashType::Blake3, part.len(), PIECE);
+        let all = ByteRange { start: 0, end: part.len() };
+        let (is_given_up, hashed) = (AtomicBool::new(false), AtomicU64::new(0));
+        let given_up = first_shown();
+        let mut step = |bytes| {
+            hashed.fetch_add(bytes, Ordering::Relaxed);
+            let stops = is_given_up.load(Ordering::Relaxed);
+            if stops { Err(cancelled(given_up.clone())) } else { Ok(()) }
+        };
+        let (expected, found) = std::thread::scope(|scope| {
+            let there = scope.spawn(|| file.digests(&[shape], part.start, all, &mut step));
+            let found = self.digest(other, Part { shape, start: part.start }, all, second_shown);
+            is_given_up.store(found.is_err(), Ordering::Relaxed);
+            (there.join(), found)
+        });
+        let found = found?;
+        let mut expected = expected.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let content = self.local.content();
+        content.account_read(self.permit, hashed.load(Ordering::Relaxed));
+        Ok([expected.pop().unwrap_or_default(), found])
+    }
+}
