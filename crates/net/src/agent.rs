@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 
-use crate::connection::{Broken, Channel, Connection, Link, SILENCE};
+use crate::connection::{Broken, Channel, Connection, Link, SILENCE, Terms};
 use crate::hello::{Hello, NoHello, Refusal};
 
 /// What an agent does for the other side. One agent serves one root.
@@ -15,6 +15,14 @@ pub trait Service: Send + Sync {
     /// # Errors
     /// What the channel said; or [`Broken::Cancelled`] with words for the other side.
     fn serve(&self, request: &[u8], channel: &Channel) -> Result<(), Broken>;
+}
+
+/// What an agent does.
+pub enum Role<'a> {
+    /// It answers the requests of the other side.
+    Serves(Arc<dyn Service>),
+    /// The other side answers, and this one asks, on a connection that lasts as long as this function.
+    Asks(Box<dyn FnOnce(Connection) + 'a>),
 }
 
 /// How an agent has ended.
@@ -30,14 +38,14 @@ pub enum AgentEnd {
     Io(std::io::Error),
 }
 
-/// Serves one connection. `own`: the greeting of this side; `make`: the service for the root that the other side asks for.
+/// Serves one connection. `own`: the greeting of this side; `make`: what this side does for the other one.
 ///
 /// It returns when the connection is over, also if threads still hang in system calls; the process has to end then.
 pub fn run(
     mut input: impl Read + Send + 'static,
     mut output: impl Write + Send + 'static,
     mut own: Hello,
-    make: impl FnOnce(&Hello) -> Result<Arc<dyn Service>, Refusal>,
+    make: impl FnOnce(&Hello) -> Result<Role<'_>, Refusal>,
 ) -> AgentEnd {
     let (sender, greeted) = mpsc::channel();
     let reader = std::thread::Builder::new().name("net-hello".into()).spawn(move || {
@@ -52,7 +60,7 @@ pub fn run(
         Ok((Err(why), _)) => return AgentEnd::NoHello(why),
         Err(_) => return AgentEnd::Over(Broken::Silent(SILENCE)),
     };
-    let served = match own.protocols.common(peer.protocols) {
+    let role = match own.protocols.common(peer.protocols) {
         Some(_) => make(&peer),
         // The other side makes its own words of the numbers.
         None => Err(Refusal {
@@ -63,28 +71,58 @@ pub fn run(
             hint: "use one version on both hosts".into(),
         }),
     };
-    own.refusal = served.as_ref().err().cloned();
+    own.refusal = role.as_ref().err().cloned();
+    own.serves = matches!(role, Ok(Role::Asks(_)));
     if let Err(error) = own.write(&mut output) {
         return AgentEnd::Io(error);
     }
-    let service = match served {
-        Ok(service) => service,
-        Err(refusal) => return AgentEnd::Refused(refusal),
-    };
-    let workers = Workers { service, jobs: Mutex::default(), changed: Condvar::new() };
-    let workers = Arc::new(workers);
     // Nothing to end: the process ends, and ssh with it.
     let link = Link { input: Box::new(input), output: Box::new(output), hang_up: Box::new(|_| ()) };
-    let accept = {
-        let workers = Arc::clone(&workers);
-        move |channel, request| workers.take(channel, request)
-    };
-    let end = match Connection::answering(link, own.terms_with(&peer), accept) {
-        Ok(connection) => AgentEnd::Over(connection.wait()),
-        Err(error) => AgentEnd::Io(error),
-    };
-    workers.end();
-    end
+    let terms = own.terms_with(&peer);
+    match role {
+        Err(refusal) => AgentEnd::Refused(refusal),
+        Ok(Role::Serves(service)) => match Serving::begin(link, terms, service) {
+            Ok(serving) => AgentEnd::Over(serving.wait()),
+            Err(error) => AgentEnd::Io(error),
+        },
+        Ok(Role::Asks(ask)) => match Connection::asking(link, terms) {
+            Ok(connection) => {
+                ask(connection);
+                AgentEnd::Over(Broken::Closed)
+            }
+            Err(error) => AgentEnd::Io(error),
+        },
+    }
+}
+
+/// A connection on which this side answers requests. Dropping it ends the connection.
+pub(crate) struct Serving {
+    connection: Connection,
+    workers: Arc<Workers>,
+}
+
+impl Serving {
+    pub fn begin(link: Link, terms: Terms, service: Arc<dyn Service>) -> std::io::Result<Self> {
+        let workers = Workers { service, jobs: Mutex::default(), changed: Condvar::new() };
+        let workers = Arc::new(workers);
+        let accept = {
+            let workers = Arc::clone(&workers);
+            move |channel, request| workers.take(channel, request)
+        };
+        let connection = Connection::answering(link, terms, accept)?;
+        Ok(Self { connection, workers })
+    }
+
+    /// Waits until the connection ends, and returns the reason.
+    pub fn wait(&self) -> Broken {
+        self.connection.wait()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.workers.end();
+    }
 }
 
 /// Threads that serve requests: as many as requests are in progress, so that none waits for another one.
@@ -177,7 +215,7 @@ mod tests {
 
     fn start(
         own: Hello,
-        make: impl FnOnce(&Hello) -> Result<Arc<dyn Service>, Refusal> + Send + 'static,
+        make: impl FnOnce(&Hello) -> Result<Role<'_>, Refusal> + Send + 'static,
     ) -> (UnixStream, mpsc::Receiver<AgentEnd>) {
         let (here, there) = UnixStream::pair().unwrap();
         let (sender, ended) = mpsc::channel();
@@ -205,7 +243,7 @@ mod tests {
     #[test]
     fn requests_are_served_and_none_waits_for_another_one() {
         let own = Hello::of_this_program("1");
-        let (here, ended) = start(own.clone(), |_| Ok(Arc::new(Echo)));
+        let (here, ended) = start(own.clone(), |_| Ok(Role::Serves(Arc::new(Echo))));
         let (_, connection) = connect(here, &own);
         let hanging: Vec<_> = (0..10).map(|_| connection.request(b"hang").unwrap()).collect();
         for number in 0..100u8 {
@@ -226,7 +264,7 @@ mod tests {
     #[test]
     fn it_ends_with_the_other_side() {
         let own = Hello::of_this_program("1");
-        let (here, ended) = start(own.clone(), |_| Ok(Arc::new(Echo)));
+        let (here, ended) = start(own.clone(), |_| Ok(Role::Serves(Arc::new(Echo))));
         let (_, connection) = connect(here, &own);
         let _hanging = connection.request(b"hang").unwrap();
         drop(connection);

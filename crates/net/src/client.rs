@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use crate::connection::{Broken, Channel, Connection, Link, SILENCE};
+use crate::agent::{Service, Serving};
+use crate::connection::{Broken, Channel, Connection, Link, SILENCE, Terms};
 use crate::endpoint::RemoteHost;
 use crate::failure::{self, Ended};
 use crate::hello::{Hello, NoHello};
@@ -45,8 +46,7 @@ impl ConnectOptions {
 pub struct RemoteAgent {
     // Dropped first, which ends ssh.
     connection: Connection,
-    ssh: Arc<Ssh>,
-    host: String,
+    reach: Reach,
     root: PathBytes,
     hello: Hello,
 }
@@ -61,6 +61,156 @@ impl RemoteAgent {
         root: &PathBytes,
         options: &ConnectOptions,
     ) -> Result<Self, Fatal> {
+        let mut own = Hello::of_this_program(&options.version);
+        own.root = root.clone();
+        let Greeted { link, ssh, hello, terms, host } = Greeted::by(host, own, options)?;
+        let connection = Connection::asking(link, terms).map_err(Fatal::Thread)?;
+        let reach = Reach { ssh, host };
+        Ok(Self { connection, reach, root: root.clone(), hello })
+    }
+    /// What the agent said of itself.
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// The host, as it was named.
+    pub fn host(&self) -> &str {
+        &self.reach.host
+    }
+
+    /// Sends a request; the answers come on the channel.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub fn request(&self, message: &[u8]) -> Result<Channel, Broken> {
+        self.connection.request(message)
+    }
+
+    /// What is at the root.
+    ///
+    /// # Errors
+    /// The connection is over, the agent does not know this request, or it does not answer, as on a file system whose
+    /// server is down.
+    pub fn inspect(&self) -> Result<Inspection, Fatal> {
+        let answer = self.request(&encode(&Request::Inspect)).and_then(|channel| {
+            channel.finish()?;
+            channel.receive_within(ANSWER_WITHIN).transpose()
+        });
+        let Some(answer) = answer.map_err(|why| self.fatal(&why))? else {
+            let root = String::from_utf8_lossy(&self.root.0);
+            let message = format!(
+                "'{root}' on {} did not answer for {} s",
+                self.reach.host,
+                ANSWER_WITHIN.as_secs()
+            );
+            return Err(Fatal::unavailable(
+                message,
+                "check the file system there, then run the same command again",
+            ));
+        };
+        let answer = answer.as_deref().and_then(decode);
+        answer.ok_or_else(|| self.fatal(&Broken::Violation("an answer cannot be read")))
+    }
+
+    /// The error for an operation of the connection that failed.
+    pub fn fatal(&self, why: &Broken) -> Fatal {
+        self.reach.fatal(why)
+    }
+
+    /// Ends the agent in order.
+    pub fn close(self) {
+        self.connection.close();
+    }
+}
+
+/// A job at another host, whose source this process serves. Dropping it ends the connection.
+pub struct RemoteJob {
+    // Dropped first, which ends ssh.
+    serving: Serving,
+    reach: Reach,
+}
+
+impl RemoteJob {
+    /// Starts an agent that runs a job, and answers its requests. Call it from a thread that lives as long as the
+    /// connection: ssh is killed with it.
+    ///
+    /// # Errors
+    /// The host cannot be reached, or has no agent that can be used.
+    pub fn start(
+        host: &RemoteHost,
+        service: Arc<dyn Service>,
+        options: &ConnectOptions,
+    ) -> Result<Self, Fatal> {
+        let own = Hello { serves: true, ..Hello::of_this_program(&options.version) };
+        let Greeted { link, ssh, hello, terms, host } = Greeted::by(host, own.clone(), options)?;
+        if !hello.serves {
+            return Err(failure::other_version(&host, &own, &hello));
+        }
+        let serving = Serving::begin(link, terms, service).map_err(Fatal::Thread)?;
+        Ok(Self { serving, reach: Reach { ssh, host } })
+    }
+
+    /// Waits until the connection ends, and returns the reason.
+    pub fn wait(&self) -> Broken {
+        self.serving.wait()
+    }
+
+    /// The error for a connection that has ended too early.
+    pub fn fatal(&self, why: &Broken) -> Fatal {
+        self.reach.fatal(why)
+    }
+}
+
+/// A host that was reached.
+#[derive(Debug)]
+struct Reach {
+    ssh: Arc<Ssh>,
+    host: String,
+}
+
+impl Reach {
+    fn fatal(&self, why: &Broken) -> Fatal {
+        let host = &self.host;
+        match why {
+            Broken::Cancelled(reason) if reason == UNKNOWN_REQUEST => {
+                Fatal::refused(format!("the host '{host}' refuses: {reason}"), ONE_VERSION)
+            }
+            Broken::Cancelled(reason) => {
+                Fatal::unavailable(format!("the host '{host}' refuses: {reason}"), AGAIN)
+            }
+            Broken::Violation(what) => Fatal::refused(
+                format!("the agent at the host '{host}' sent invalid data: {what}"),
+                ONE_VERSION,
+            ),
+            Broken::Ended | Broken::Io(_) => {
+                let status = self.ssh.end(Duration::ZERO);
+                let errors = self.ssh.errors();
+                let ended = Ended { host, status, errors: &errors, agent: None };
+                let why = ended.last_line().map_or_else(|| why.to_string(), str::to_owned);
+                Fatal::unavailable(
+                    format!("the connection to the host '{host}' was lost: {why}"),
+                    AGAIN,
+                )
+            }
+            Broken::Silent(_) | Broken::Closed => Fatal::unavailable(
+                format!("the connection to the host '{host}' was lost: {why}"),
+                AGAIN,
+            ),
+        }
+    }
+}
+
+/// An agent that was started and has greeted.
+struct Greeted {
+    link: Link,
+    ssh: Arc<Ssh>,
+    hello: Hello,
+    terms: Terms,
+    host: String,
+}
+
+impl Greeted {
+    fn by(host: &RemoteHost, mut own: Hello, options: &ConnectOptions) -> Result<Self, Fatal> {
         let shown = host.shown();
         let agent = options.ssh.agent.as_ref();
         if agent.is_some_and(|agent| agent.0.is_empty() || agent.0.starts_with(b"-")) {
@@ -72,8 +222,6 @@ impl RemoteAgent {
         let command = remote_command::agent(agent.map(|path| &path.0[..]));
         let (ssh, mut input, mut output) = Ssh::start(host, &options.ssh, &command)?;
         let ssh = Arc::new(ssh);
-        let mut own = Hello::of_this_program(&options.version);
-        own.root = root.clone();
         own.silence_ms = options.silence.as_millis() as u32;
         let peer = match greet(&own, &ssh, (&mut input, &mut output), options.hello_within) {
             Ok(peer) => peer,
@@ -104,88 +252,8 @@ impl RemoteAgent {
             ends.end(patience);
         });
         let link = Link { input: Box::new(output), output: Box::new(input), hang_up };
-        let connection = Connection::asking(link, own.terms_with(&peer)).map_err(Fatal::Thread)?;
-        Ok(Self { connection, ssh, host: shown, root: root.clone(), hello: peer })
-    }
-
-    /// What the agent said of itself.
-    pub fn hello(&self) -> &Hello {
-        &self.hello
-    }
-
-    /// The host, as it was named.
-    pub fn host(&self) -> &str {
-        &self.host
-    }
-
-    /// Sends a request; the answers come on the channel.
-    ///
-    /// # Errors
-    /// The connection is over.
-    pub fn request(&self, message: &[u8]) -> Result<Channel, Broken> {
-        self.connection.request(message)
-    }
-
-    /// What is at the root.
-    ///
-    /// # Errors
-    /// The connection is over, the agent does not know this request, or it does not answer, as on a file system whose
-    /// server is down.
-    pub fn inspect(&self) -> Result<Inspection, Fatal> {
-        let answer = self.request(&encode(&Request::Inspect)).and_then(|channel| {
-            channel.finish()?;
-            channel.receive_within(ANSWER_WITHIN).transpose()
-        });
-        let Some(answer) = answer.map_err(|why| self.fatal(&why))? else {
-            let root = String::from_utf8_lossy(&self.root.0);
-            let message = format!(
-                "'{root}' on {} did not answer for {} s",
-                self.host,
-                ANSWER_WITHIN.as_secs()
-            );
-            return Err(Fatal::unavailable(
-                message,
-                "check the file system there, then run the same command again",
-            ));
-        };
-        let answer = answer.as_deref().and_then(decode);
-        answer.ok_or_else(|| self.fatal(&Broken::Violation("an answer cannot be read")))
-    }
-
-    /// The error for an operation of the connection that failed.
-    pub fn fatal(&self, why: &Broken) -> Fatal {
-        let host = &self.host;
-        match why {
-            Broken::Cancelled(reason) if reason == UNKNOWN_REQUEST => {
-                Fatal::refused(format!("the host '{host}' refuses: {reason}"), ONE_VERSION)
-            }
-            Broken::Cancelled(reason) => {
-                Fatal::unavailable(format!("the host '{host}' refuses: {reason}"), AGAIN)
-            }
-            Broken::Violation(what) => Fatal::refused(
-                format!("the agent at the host '{host}' sent invalid data: {what}"),
-                ONE_VERSION,
-            ),
-            Broken::Ended | Broken::Io(_) => {
-                let status = self.ssh.end(Duration::ZERO);
-                let errors = self.ssh.errors();
-                let ended = Ended { host, status, errors: &errors, agent: None };
-                let why = ended.last_line().map_or_else(|| why.to_string(), str::to_owned);
-                Fatal::unavailable(
-                    format!("the connection to the host '{host}' was lost: {why}"),
-                    AGAIN,
-                )
-            }
-            Broken::Silent(_) | Broken::Closed => Fatal::unavailable(
-                format!("the connection to the host '{host}' was lost: {why}"),
-                AGAIN,
-            ),
-        }
-    }
-
-    /// Ends the agent in order.
-    pub fn close(self) {
-        self.connection.close();
+        let terms = own.terms_with(&peer);
+        Ok(Self { link, terms, ssh, host: shown, hello: peer })
     }
 }
 

@@ -58,6 +58,9 @@ pub struct Hello {
     pub silence_ms: u32,
     /// How many open channels it accepts.
     pub channels_max: u32,
+    /// The side that greets first answers requests, and the agent asks: it runs a job whose source is at the other side. An
+    /// agent that does so repeats it.
+    pub serves: bool,
     /// The agent refuses.
     pub refusal: Option<Refusal>,
 }
@@ -97,6 +100,7 @@ impl Hello {
             window: WINDOW,
             silence_ms: SILENCE.as_millis() as u32,
             channels_max: CHANNELS_MAX,
+            serves: false,
             refusal: None,
         }
     }
@@ -140,6 +144,9 @@ impl Hello {
         if let Some(refusal) = &self.refusal {
             field(9, refusal.message.as_bytes());
             field(10, refusal.hint.as_bytes());
+        }
+        if self.serves {
+            field(11, &[1]);
         }
         let mut bytes = MAGIC.to_vec();
         bytes.extend(self.protocols.newest.to_le_bytes());
@@ -195,6 +202,7 @@ impl Hello {
             window: WINDOW,
             silence_ms: SILENCE.as_millis() as u32,
             channels_max: CHANNELS_MAX,
+            serves: false,
             refusal: None,
         };
         let mut refusal = [const { None }; 2];
@@ -216,6 +224,7 @@ impl Hello {
                 8 => hello.program = PathBytes(value.to_vec()),
                 9 => refusal[0] = Some(text()),
                 10 => refusal[1] = Some(text()),
+                11 => hello.serves = value == [1],
                 _ => {}
             }
         }

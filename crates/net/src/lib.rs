@@ -16,6 +16,6 @@ pub mod install;
 mod remote_command;
 mod ssh;
 
-pub use client::{ConnectOptions, RemoteAgent};
+pub use client::{ConnectOptions, RemoteAgent, RemoteJob};
 pub use endpoint::{Endpoint, RemoteHost, RemotePath};
 pub use ssh::SshOptions;
