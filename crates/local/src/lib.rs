@@ -46,6 +46,7 @@ mod patient_open;
 pub mod privilege;
 pub mod project;
 pub mod put_in_place;
+mod random_access;
 mod reading;
 mod removal;
 pub mod rename;
