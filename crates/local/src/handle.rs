@@ -144,6 +144,20 @@ impl<'a> FileRef<'a> {
         }
     }
 
+    /// Reads up to `buffer` bytes, 0 at the end of the file.
+    pub fn read(
+        self,
+        at: u64,
+        buffer: &mut [u8],
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<usize, EntryError> {
+        match self {
+            Self::Open(fd) => file::read_at(fd, buffer, at)
+                .map_err(|e| entry_error(Side::Source, Operation::Read, shown(), e)),
+            Self::Remote(file) => file.read(at, buffer),
+        }
+    }
+
     /// The present metadata of the file.
     pub fn now(
         self,

@@ -47,6 +47,7 @@ mod patient_open;
 pub mod privilege;
 pub mod project;
 pub mod put_in_place;
+mod random_access;
 mod reading;
 mod remote_comparison;
 mod removal;

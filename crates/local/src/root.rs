@@ -21,6 +21,10 @@ use crate::patient_open::past_leases;
 use crate::root_side::{RootNames, RootSide};
 use crate::source_root::SourceRoot;
 
+mod source_alone;
+
+pub use source_alone::{SourceAlone, kind_of_path};
+
 /// A source entry and its destination.
 #[derive(Debug)]
 pub struct Root {
@@ -107,6 +111,11 @@ fn refuse_errno(display: &PathBytes, doing: &str, error: Errno, hint: &str) -> F
 impl Argument {
     /// Opens the parent directory of `typed`, which may be relative to `base`.
     fn new(base: &Path, typed: &PathBytes) -> Result<Self, Fatal> {
+        Self::shown(base, typed, typed)
+    }
+
+    /// The same with another name in messages.
+    fn shown(base: &Path, typed: &PathBytes, display: &PathBytes) -> Result<Self, Fatal> {
         let bytes = &typed.0;
         if bytes.is_empty() {
             return Err(Fatal::refused("a path is empty", "name a file or directory"));
@@ -129,17 +138,17 @@ impl Argument {
                 if e == Errno::ACCESS && !whole { path::reach_directory(&open) } else { Err(e) }
             })
             .map_err(|e| {
-                refuse_errno(typed, "open the parent directory of", e, "check the path")
+                refuse_errno(display, "open the parent directory of", e, "check the path")
             })?;
         let mut canonical = mount::path_of(&directory)
-            .ok_or_else(|| refuse(typed, "cannot be resolved", "check that /proc is mounted"))?;
+            .ok_or_else(|| refuse(display, "cannot be resolved", "check that /proc is mounted"))?;
         let name = (!whole).then(|| Name::new(last)).transpose();
         let name = name
-            .map_err(|e| refuse(typed, &format!("is not a valid name: {e}"), "check the path"))?;
+            .map_err(|e| refuse(display, &format!("is not a valid name: {e}"), "check the path"))?;
         if let Some(name) = &name {
             canonical.push(OsStr::from_bytes(name.as_bytes()));
         }
-        Ok(Self { parent: directory, name, canonical, display: typed.clone(), slash })
+        Ok(Self { parent: directory, name, canonical, display: display.clone(), slash })
     }
 
     /// The metadata of the entry, if it exists.

@@ -16,6 +16,7 @@ use crate::content::data_bytes;
 use crate::directory::SourceDirectory;
 use crate::end::Local;
 use crate::error::entry_error;
+use crate::mounts::MountTable;
 use crate::handle::{DirectoryHandle, FileHandle, FileRef, errno_of};
 use crate::patient_open::past_leases;
 
@@ -36,6 +37,24 @@ pub struct OpenedSource {
 
 /// An open source file, with its metadata after opening.
 pub struct Opened(Reached);
+
+impl Opened {
+    /// Its metadata after opening.
+    pub(crate) fn metadata(&self, mounts: &MountTable) -> Metadata {
+        match &self.0 {
+            Reached::Open(_, found) => mounts.metadata(found),
+            Reached::Remote(file) => file.metadata().clone(),
+        }
+    }
+
+    /// The file.
+    pub(crate) fn into_file(self) -> FileHandle {
+        match self.0 {
+            Reached::Open(fd, _) => FileHandle::Open(fd),
+            Reached::Remote(file) => FileHandle::Remote(file),
+        }
+    }
+}
 
 /// How an open source file is reached.
 enum Reached {

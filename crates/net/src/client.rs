@@ -1,5 +1,7 @@
 //! The near side: reaches a host, greets the agent there, and asks it.
 use dmover_model::{Fatal, PathBytes};
+use dmover_wire::agent::{Inspection, Request, UNKNOWN_REQUEST};
+use dmover_wire::{decode, encode};
 use std::io::Write;
 use std::process::{ChildStdin, ChildStdout};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -11,7 +13,6 @@ use crate::connection::{Broken, Channel, Connection, Link, SILENCE, Terms};
 use crate::endpoint::RemoteHost;
 use crate::failure::{self, Ended};
 use crate::hello::{Hello, NoHello};
-use crate::inspection::{Inspection, Request, UNKNOWN_REQUEST, decode, encode};
 use crate::remote_command;
 use crate::ssh::{Ssh, SshOptions};
 
@@ -86,6 +87,11 @@ impl RemoteAgent {
         self.connection.request(message)
     }
 
+    /// Why the connection is over; `None`: it is not.
+    pub fn is_over(&self) -> Option<Broken> {
+        self.connection.is_over()
+    }
+
     /// What is at the root.
     ///
     /// # Errors
@@ -108,7 +114,7 @@ impl RemoteAgent {
                 "check the file system there, then run the same command again",
             ));
         };
-        let answer = answer.as_deref().and_then(decode);
+        let answer = answer.as_deref().and_then(|answer| decode(answer).ok());
         answer.ok_or_else(|| self.fatal(&Broken::Violation("an answer cannot be read")))
     }
 

@@ -11,11 +11,11 @@ pub mod endpoint;
 mod failure;
 pub mod frame;
 pub mod hello;
-pub mod inspection;
 pub mod install;
 mod remote_command;
 mod ssh;
 
 pub use client::{ConnectOptions, RemoteAgent, RemoteJob};
+pub use dmover_wire::agent::{Inspection, RootKind};
 pub use endpoint::{Endpoint, RemoteHost, RemotePath};
 pub use ssh::SshOptions;

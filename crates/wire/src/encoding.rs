@@ -62,6 +62,12 @@ pub fn encode<T: Serialize>(what: &T) -> Bytes {
     [&[COMPRESSED], &block::compress_prepend_size(&plain)[..]].concat().into()
 }
 
+/// Encodes a message without compression.
+pub(crate) fn encode_plain<T: Serialize>(what: &T) -> Bytes {
+    // As in `encode`: it cannot fail.
+    postcard::to_extend(what, vec![PLAIN]).unwrap_or_default().into()
+}
+
 /// Decodes a message.
 ///
 /// # Errors

@@ -13,21 +13,38 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dmover-plan", &["dmover-model"]),
     ("dmover-observe", &["dmover-model"]),
     ("dmover-digest", &["dmover-model"]),
-    ("dmover-wire", &["dmover-plan", "dmover-observe", "dmover-model"]),
+    ("dmover-tree", &["dmover-observe", "dmover-model"]),
+    ("dmover-wire", &["dmover-tree", "dmover-plan", "dmover-observe", "dmover-model"]),
     (
         "dmover-journal",
         &["dmover-host", "dmover-sys", "dmover-plan", "dmover-observe", "dmover-model"],
     ),
-    ("dmover-tree", &["dmover-observe", "dmover-model"]),
     // An end in memory for tests of what is above it.
     ("dmover-memory", &["dmover-tree", "dmover-model"]),
-    ("dmover-net", &["dmover-tree", "dmover-host", "dmover-observe", "dmover-model"]),
+    (
+        "dmover-net",
+        &["dmover-wire", "dmover-tree", "dmover-host", "dmover-observe", "dmover-model"],
+    ),
     (
         "dmover-local",
         &[
             "dmover-tree",
             "dmover-host",
             "dmover-sys",
+            "dmover-plan",
+            "dmover-digest",
+            "dmover-observe",
+            "dmover-model",
+        ],
+    ),
+    (
+        "dmover-remote",
+        &[
+            "dmover-local",
+            "dmover-net",
+            "dmover-wire",
+            "dmover-tree",
+            "dmover-host",
             "dmover-plan",
             "dmover-digest",
             "dmover-observe",
@@ -81,6 +98,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "dmover-engine",
             "dmover-queue",
+            "dmover-remote",
             "dmover-net",
             "dmover-server",
             "dmover-job",

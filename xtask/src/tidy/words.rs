@@ -20,6 +20,7 @@ const CLEAN: &[&str] = &[
     "crates/observe/src/",
     "crates/plan/src/",
     "crates/queue/src/",
+    "crates/remote/src/",
     "crates/server/src/",
     "crates/simulator/src/",
     "crates/sys/src/",

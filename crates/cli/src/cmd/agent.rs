@@ -1,15 +1,16 @@
 //! `dmover agent`.
 use dmover_job::quote::quoted;
 use dmover_model::{ExitCode as Code, Fatal, PathBytes, units};
-use dmover_net::agent::{AgentEnd, Service};
-use dmover_net::connection::{Broken, Channel};
+use dmover_net::agent::AgentEnd;
+use dmover_net::connection::Broken;
 use dmover_net::hello::{Hello, NoHello};
-use dmover_net::inspection::{Inspection, Request, RootKind, UNKNOWN_REQUEST, decode, encode};
 use dmover_net::install::{Installed, Limits, install, this_machine};
-use dmover_net::{ConnectOptions, Endpoint, RemoteAgent, RemoteHost, SshOptions};
+use dmover_net::{
+    ConnectOptions, Endpoint, Inspection, RemoteAgent, RemoteHost, RootKind, SshOptions,
+};
+use dmover_remote::TreeService;
 use std::ffi::{OsStr, OsString};
-use std::io::{ErrorKind, IsTerminal};
-use std::os::unix::ffi::OsStrExt;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -216,8 +217,10 @@ fn serve() -> Result<(), Fatal> {
     if let Ok(program) = std::env::current_exe() {
         own.program = PathBytes::from(program.as_os_str());
     }
+    // Directories and files stay open between requests.
+    dmover_host::process::raise_open_files();
     let end = dmover_net::agent::run(input, output, own, |peer| {
-        Ok(Arc::new(Root { path: peer.root.clone() }))
+        Ok(Arc::new(TreeService::new(peer.root.clone())))
     });
     tracing::debug!(?end, "the agent ends");
     let lost = |message: String| Err(Fatal::unavailable(message, "the other host says more"));
@@ -230,38 +233,6 @@ fn serve() -> Result<(), Fatal> {
         AgentEnd::Over(why) => lost(format!("the connection was lost: {why}")),
         AgentEnd::NoHello(NoHello::Io(why)) | AgentEnd::Io(why) => {
             lost(format!("the connection was lost: {why}"))
-        }
-    }
-}
-
-/// What this process serves: one root.
-struct Root {
-    path: PathBytes,
-}
-
-impl Service for Root {
-    fn serve(&self, request: &[u8], channel: &Channel) -> Result<(), Broken> {
-        match decode(request) {
-            Some(Request::Inspect) => channel.send(&encode(&self.inspect())),
-            None => Err(Broken::Cancelled(UNKNOWN_REQUEST.into())),
-        }
-    }
-}
-
-impl Root {
-    fn inspect(&self) -> Inspection {
-        let path = OsStr::from_bytes(&self.path.0);
-        let kind = match std::fs::metadata(path) {
-            Ok(found) if found.is_dir() => RootKind::Directory,
-            Ok(found) if found.is_file() => RootKind::File,
-            Ok(_) => RootKind::Other,
-            Err(error) if error.kind() == ErrorKind::NotFound => RootKind::Missing,
-            Err(error) => RootKind::Unknown(error.to_string()),
-        };
-        Inspection {
-            kind,
-            free_bytes: dmover_host::free_bytes(path.as_ref()),
-            is_writable: dmover_host::may_write(path.as_ref()),
         }
     }
 }

@@ -1,0 +1,41 @@
+//! Values that are longer than a message of a connection: as long as a message has the greatest length, the next one
+//! continues it.
+use dmover_net::connection::{Broken, Channel};
+use dmover_net::frame::PAYLOAD_MAX;
+use dmover_wire::{SIZE_MAX, decode};
+use serde::de::DeserializeOwned;
+
+/// Sends an encoded value, whatever its length.
+///
+/// # Errors
+/// The channel is over.
+pub(crate) fn send(channel: &Channel, mut value: &[u8]) -> Result<(), Broken> {
+    while value.len() >= PAYLOAD_MAX {
+        let (now, rest) = value.split_at(PAYLOAD_MAX);
+        channel.send(now)?;
+        value = rest;
+    }
+    channel.send(value)
+}
+
+/// Receives such a value.
+///
+/// # Errors
+/// The channel is over, or what came is no such value.
+pub(crate) fn receive<T: DeserializeOwned>(channel: &Channel) -> Result<T, Broken> {
+    let missing = || Broken::Violation("an answer is missing");
+    let mut value = channel.receive()?.ok_or_else(missing)?;
+    let mut is_full = value.len() == PAYLOAD_MAX;
+    while is_full {
+        let more = channel.receive()?.ok_or_else(missing)?;
+        is_full = more.len() == PAYLOAD_MAX;
+        if value.len() + more.len() > SIZE_MAX {
+            return Err(Broken::Violation("an answer is too long"));
+        }
+        value.extend_from_slice(&more);
+    }
+    decode(&value).map_err(|error| {
+        tracing::debug!(%error, "an answer cannot be read");
+        Broken::Violation("an answer cannot be read")
+    })
+}

@@ -1,0 +1,107 @@
+//! The far side: serves one tree of this host.
+use dmover_model::{EntryKind, PathBytes};
+use dmover_net::agent::Service;
+use dmover_net::connection::{Broken, Channel};
+use dmover_wire::agent::{
+    Begin, Begun, Inspection, Request, RootKind, UNKNOWN_REQUEST, encode_content,
+};
+use dmover_wire::{decode, encode};
+use std::sync::OnceLock;
+
+use crate::joined::send;
+use tree::Tree;
+
+mod cache;
+mod content;
+mod digests;
+mod host;
+mod list;
+mod progress;
+mod tree;
+
+/// Serves one root to one job. Requests may come at the same time, each on a thread of its own.
+#[derive(Debug)]
+pub struct TreeService {
+    path: PathBytes,
+    tree: OnceLock<Tree>,
+}
+
+impl TreeService {
+    /// Serves the root at a path. Nothing is opened before the other side begins.
+    pub fn new(path: PathBytes) -> Self {
+        Self { path, tree: OnceLock::new() }
+    }
+
+    fn inspect(&self) -> Inspection {
+        let kind = match dmover_local::root::kind_of_path(&self.path) {
+            Ok(Some(EntryKind::Directory)) => RootKind::Directory,
+            Ok(Some(EntryKind::File)) => RootKind::File,
+            Ok(Some(_)) => RootKind::Other,
+            Ok(None) => RootKind::Missing,
+            Err(error) => RootKind::Unknown(error.to_string()),
+        };
+        let path = self.path.to_path();
+        Inspection {
+            kind,
+            free_bytes: dmover_host::free_bytes(&path),
+            is_writable: dmover_host::may_write(&path),
+        }
+    }
+
+    fn begin(&self, begin: Begin) -> Result<Begun, Broken> {
+        let (tree, root) = match Tree::open(&self.path, begin) {
+            Ok(opened) => opened,
+            Err(why) => {
+                let (message, hint) = (why.to_string(), why.hint());
+                return Ok(Begun::Refused { message, hint });
+            }
+        };
+        match self.tree.set(tree) {
+            Ok(()) => Ok(Begun::Root(root)),
+            Err(_) => Err(Broken::Cancelled("the tree is open".into())),
+        }
+    }
+}
+
+impl Service for TreeService {
+    fn serve(&self, request: &[u8], channel: &Channel) -> Result<(), Broken> {
+        let request = decode(request).map_err(|error| {
+            tracing::debug!(%error, "a request cannot be read");
+            Broken::Cancelled(UNKNOWN_REQUEST.into())
+        })?;
+        match request {
+            Request::Inspect => return channel.send(&encode(&self.inspect())),
+            Request::Begin(begin) => return send(channel, &encode(&self.begin(begin)?)),
+            _ => {}
+        }
+        let tree = self.tree.get();
+        let tree = tree.ok_or_else(|| Broken::Cancelled("no tree was opened".into()))?;
+        match request {
+            Request::Inspect | Request::Begin(_) => Ok(()),
+            Request::Open { at, follows } => send(channel, &encode(&tree.open_at(&at, follows))),
+            Request::Enter { directory, name, follows } => {
+                send(channel, &encode(&tree.enter(&directory, &name, follows)))
+            }
+            Request::List { directory, looks, follows } => {
+                tree.list(&directory, looks.then_some(follows), channel)
+            }
+            Request::Look { directory, names, follows } => {
+                send(channel, &encode(&tree.look(&directory, &names, follows)))
+            }
+            Request::Attributes { directory, name, follows } => {
+                let answer = tree.attributes(&directory, name.as_ref(), follows);
+                send(channel, &encode(&answer))
+            }
+            Request::Head { directory, name, follows } => {
+                let answer = tree.head(&directory, &name, follows);
+                send(channel, &encode_content(&answer))
+            }
+            Request::Content { file, range } => tree.content(&file, range, channel),
+            Request::NextData { file, at } => send(channel, &encode(&tree.next_data(&file, at))),
+            Request::Now { file } => send(channel, &encode(&tree.now(&file))),
+            Request::Digests { file, shapes, start, range } => {
+                tree.digests(&file, &shapes, (start, range), channel)
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The near side: a tree at another host, as a job asks for it.
+use dmover_model::{
+    AttributeSet, EntryError, Fatal, FollowLinks, Metadata, Operation, PathBytes, TreePath,
+};
+use dmover_net::RemoteAgent;
+use dmover_net::connection::{Broken, Channel};
+use dmover_tree::{RemoteDirectory, RemoteRoot, RemoteTree};
+use dmover_wire::agent::{Begin, Begun, DirectoryAt, Request};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use asking::Asking;
+use directory::Directory;
+use looks::Known;
+use shared::Shared;
+use stream::OpenStreams;
+
+mod ahead;
+mod asking;
+mod directory;
+mod file;
+mod looks;
+mod shared;
+mod stream;
+
+/// What carries requests to an agent.
+pub trait Line: Debug + Send + Sync {
+    /// Sends a request; the answers come on the channel.
+    ///
+    /// # Errors
+    /// The connection is over.
+    fn request(&self, message: &[u8]) -> Result<Channel, Broken>;
+
+    /// Why the connection is over; `None`: it is not.
+    fn is_over(&self) -> Option<Broken>;
+
+    /// The error of a job that needs the connection.
+    fn fatal(&self, why: &Broken) -> Fatal;
+}
+
+impl Line for RemoteAgent {
+    fn request(&self, message: &[u8]) -> Result<Channel, Broken> {
+        Self::request(self, message)
+    }
+
+    fn is_over(&self) -> Option<Broken> {
+        Self::is_over(self)
+    }
+
+    fn fatal(&self, why: &Broken) -> Fatal {
+        Self::fatal(self, why)
+    }
+}
+
+/// How a tree is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opening {
+    /// The root as the user has typed it, with its host.
+    pub display: PathBytes,
+    /// Which symbolic links are followed.
+    pub follow: FollowLinks,
+    /// Which attributes are read.
+    pub preserve: AttributeSet,
+}
+
+/// A tree at another host. Dropping it and all that was opened in it ends the connection.
+#[derive(Debug)]
+pub struct RemoteSource {
+    shared: Arc<Shared>,
+    root: RemoteRoot,
+}
+
+impl RemoteSource {
+    /// Opens the tree that an agent serves.
+    ///
+    /// # Errors
+    /// It does not exist or cannot be read, or the connection is over.
+    pub fn open(line: Arc<dyn Line>, opening: Opening) -> Result<Self, Fatal> {
+        let Opening { display, follow, preserve } = opening;
+        let begin = Begin { display: display.clone(), follow, preserve };
+        let asking = Asking::new(Arc::clone(&line), display);
+        let begun = asking.begin(&Request::Begin(begin)).map_err(|why| line.fatal(&why))?;
+        match begun {
+            Begun::Root(root) => {
+                let follows_all = matches!(follow, FollowLinks::Always | FollowLinks::AlwaysLinked);
+                asking.root_is(&root.metadata);
+                let (known, streams) = (Known::default(), OpenStreams::default());
+                Ok(Self { shared: Arc::new(Shared { asking, known, streams, follows_all }), root })
+            }
+            Begun::Refused { message, hint } => Err(Fatal::refused(message, hint)),
+        }
+    }
+
+    fn directory(
+        &self,
+        at: &TreePath,
+        follows: bool,
+    ) -> Result<Arc<dyn RemoteDirectory>, EntryError> {
+        let request = Request::Open { at: at.clone(), follows };
+        let of = (Operation::Open, at, &b""[..]);
+        let metadata: Metadata = self.shared.asking.ask(&request, of)?;
+        let at = DirectoryAt { path: at.clone(), follows, identity: metadata.identity };
+        Ok(Arc::new(Directory::new(&self.shared, at, metadata)))
+    }
+}
+
+impl RemoteTree for RemoteSource {
+    fn root(&self) -> &RemoteRoot {
+        &self.root
+    }
+
+    fn display(&self) -> &PathBytes {
+        self.shared.asking.display()
+    }
+
+    fn open(&self, at: &TreePath, follows: bool) -> Result<Arc<dyn RemoteDirectory>, EntryError> {
+        self.directory(at, follows)
+    }
+
+    fn open_above(&self) -> Result<Arc<dyn RemoteDirectory>, EntryError> {
+        self.directory(&TreePath::root(), false)
+    }
+
+    fn lost(&self) -> Option<Fatal> {
+        self.shared.asking.lost()
+    }
+}

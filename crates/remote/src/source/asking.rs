@@ -1,0 +1,127 @@
+//! Requests and their answers, and what becomes of errors of the connection.
+use dmover_local::root_side::RootNames;
+use dmover_model::{
+    EntryError, EntryKind, ErrorClass, Fatal, Metadata, Operation, PathBytes, Side, TreePath,
+};
+use dmover_net::connection::{Broken, Channel};
+use dmover_net::frame::PAYLOAD_MAX;
+use dmover_observe::lock;
+use dmover_wire::agent::{Answer, Begun, Request};
+use dmover_wire::encode;
+use serde::de::DeserializeOwned;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use super::Line;
+use crate::joined::receive;
+
+/// What a request is about, for errors: an operation, a directory, and a name in it.
+pub(super) type About<'a> = (Operation, &'a TreePath, &'a [u8]);
+
+/// The connection to the agent of a tree.
+#[derive(Debug)]
+pub(super) struct Asking {
+    line: Arc<dyn Line>,
+    display: PathBytes,
+    names: OnceLock<RootNames>,
+    /// The first error after which nothing can be read any more.
+    broken: Mutex<Option<Broken>>,
+}
+
+impl Asking {
+    pub(super) fn new(line: Arc<dyn Line>, display: PathBytes) -> Self {
+        let (names, broken) = Default::default();
+        Self { line, display, names, broken }
+    }
+
+    pub(super) fn display(&self) -> &PathBytes {
+        &self.display
+    }
+
+    /// Opens the tree.
+    pub(super) fn begin(&self, request: &Request) -> Result<Begun, Broken> {
+        let channel = self.line.request(&encode(request))?;
+        channel.finish()?;
+        receive(&channel)
+    }
+
+    /// What is at the root, which decides how its entries are called.
+    pub(super) fn root_is(&self, metadata: &Metadata) {
+        let is_directory = metadata.kind == EntryKind::Directory;
+        self.names.get_or_init(|| RootNames { display: self.display.clone(), is_directory });
+    }
+
+    /// An entry as a user would type it.
+    fn shown(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
+        let names = self.names.get();
+        names.map_or_else(|| self.display.clone(), |names| names.path(directory, name))
+    }
+
+    /// An error that the agent did not report.
+    pub(super) fn plain(
+        &self,
+        (operation, directory, name): About<'_>,
+        class: ErrorClass,
+        words: impl Into<String>,
+    ) -> EntryError {
+        let path = self.shown(directory, name);
+        EntryError::plain(Side::Source, operation, class, path, words)
+    }
+
+    /// The error of an entry that could not be asked about.
+    pub(super) fn failed(&self, about: About<'_>, why: Broken) -> EntryError {
+        if let Broken::Cancelled(words) = why {
+            // Only this request has failed.
+            return self.plain(about, ErrorClass::Other, words);
+        }
+        let first = lock(&self.broken).get_or_insert(why).clone();
+        self.plain(about, ErrorClass::Io, self.line.fatal(&first).to_string())
+    }
+
+    /// Why nothing can be read any more.
+    pub(super) fn lost(&self) -> Option<Fatal> {
+        let known = lock(&self.broken).clone();
+        known.or_else(|| self.line.is_over()).map(|why| self.line.fatal(&why))
+    }
+
+    /// Sends a request that is complete with its first message.
+    pub(super) fn send(&self, request: &Request, about: About<'_>) -> Result<Channel, EntryError> {
+        let message = encode(request);
+        if message.len() > PAYLOAD_MAX {
+            let words = "the path is too long for a message to another host";
+            return Err(self.plain(about, ErrorClass::NameTooLong, words));
+        }
+        if let Some(why) = lock(&self.broken).clone() {
+            return Err(self.failed(about, why));
+        }
+        let sent = self.line.request(&message).and_then(|channel| {
+            // Its place for another channel is free as soon as the answer has come.
+            channel.finish()?;
+            Ok(channel)
+        });
+        sent.map_err(|why| self.failed(about, why))
+    }
+
+    /// The only answer on a channel, or the next one.
+    pub(super) fn receive<T: DeserializeOwned>(
+        &self,
+        channel: &Channel,
+        about: About<'_>,
+    ) -> Result<T, EntryError> {
+        receive(channel).map_err(|why| self.failed(about, why))
+    }
+
+    /// Sends a request, and waits for its only answer.
+    pub(super) fn ask<T: DeserializeOwned>(
+        &self,
+        request: &Request,
+        about: About<'_>,
+    ) -> Result<T, EntryError> {
+        let channel = self.send(request, about)?;
+        self.receive::<Answer<T>>(&channel, about)?
+    }
+
+    /// The error of an answer that cannot be right.
+    pub(super) fn violation(&self, about: About<'_>, what: &'static str) -> EntryError {
+        self.failed(about, Broken::Violation(what))
+    }
+}

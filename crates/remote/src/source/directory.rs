@@ -1,0 +1,162 @@
+//! Directories of a tree at another host.
+use dmover_local::error::no_name;
+use dmover_model::{EntryError, Metadata, Name, Operation};
+use dmover_net::connection::Channel;
+use dmover_tree::{EntryAttributes, ListedKind, RemoteDirectory, RemoteFile, Seen};
+use dmover_wire::agent::{Answer, DirectoryAt, FileAt, Head, ListPart, ListedEntry, Request};
+use std::sync::Arc;
+
+use super::ahead::Ahead;
+use super::asking::About;
+use super::file::File;
+use super::looks::Looks;
+use super::shared::Shared;
+
+/// An open directory.
+#[derive(Debug)]
+pub(super) struct Directory {
+    shared: Arc<Shared>,
+    at: DirectoryAt,
+    metadata: Metadata,
+    looks: Arc<Looks>,
+    ahead: Ahead,
+}
+
+impl Directory {
+    pub(super) fn new(shared: &Arc<Shared>, at: DirectoryAt, metadata: Metadata) -> Self {
+        let looks = shared.known.of(&at, shared.follows_all);
+        Self { shared: Arc::clone(shared), at, metadata, looks, ahead: Ahead::default() }
+    }
+
+    fn about<'a>(&'a self, operation: Operation, name: &'a [u8]) -> About<'a> {
+        (operation, &self.at.path, name)
+    }
+
+    fn name(&self, name: &[u8]) -> Result<Name, EntryError> {
+        Name::new(name).map_err(|_| {
+            let plain = self.shared.asking.plain(
+                self.about(Operation::Stat, name),
+                dmover_model::ErrorClass::Other,
+                "",
+            );
+            no_name(plain.path)
+        })
+    }
+
+    fn send_head(&self, name: &[u8], follows: bool) -> Result<Channel, EntryError> {
+        let request = Request::Head { directory: self.at.clone(), name: self.name(name)?, follows };
+        self.shared.asking.send(&request, self.about(Operation::Open, name))
+    }
+
+    fn fill(&self) {
+        self.ahead.fill(|name, follows| self.send_head(name, follows).ok());
+    }
+
+    fn take_part(
+        &self,
+        entries: Vec<ListedEntry>,
+        each: &mut dyn FnMut(&[u8], ListedKind, u64) -> bool,
+    ) -> bool {
+        let listed: Vec<_> = entries.iter().map(|entry| (entry.kind, entry.inode)).collect();
+        let mut names = Vec::with_capacity(listed.len());
+        let kept = entries.into_iter().filter_map(|entry| {
+            names.push(entry.name.clone());
+            Some((entry.name, entry.seen?))
+        });
+        // All at once: whoever is told of a name may look at it at once.
+        self.looks.keep(kept.collect::<Vec<_>>().into_iter());
+        names.iter().zip(listed).all(|(name, (kind, inode))| each(name, kind, inode))
+    }
+}
+
+impl RemoteDirectory for Directory {
+    fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    fn enter(&self, name: &[u8], follows: bool) -> Result<Arc<dyn RemoteDirectory>, EntryError> {
+        let request =
+            Request::Enter { directory: self.at.clone(), name: self.name(name)?, follows };
+        let metadata: Metadata =
+            self.shared.asking.ask(&request, self.about(Operation::Open, name))?;
+        let at = DirectoryAt {
+            path: self.at.path.join(name),
+            follows: self.at.follows || follows,
+            identity: metadata.identity,
+        };
+        Ok(Arc::new(Self::new(&self.shared, at, metadata)))
+    }
+
+    fn list(&self, each: &mut dyn FnMut(&[u8], ListedKind, u64) -> bool) -> Result<(), EntryError> {
+        let about = self.about(Operation::ReadDirectory, b"");
+        let request = Request::List {
+            directory: self.at.clone(),
+            looks: self.looks.is_first_list(),
+            follows: self.shared.follows_all,
+        };
+        let channel = self.shared.asking.send(&request, about)?;
+        loop {
+            match self.shared.asking.receive(&channel, about)? {
+                ListPart::Entries(entries) => {
+                    if !self.take_part(entries, each) {
+                        return Ok(());
+                    }
+                }
+                ListPart::End => return Ok(()),
+                ListPart::Failed(error) => return Err(error),
+            }
+        }
+    }
+
+    fn look(&self, name: &[u8], follows: bool) -> Result<Seen, EntryError> {
+        if let Some(seen) = self.looks.take(name, follows) {
+            return Ok(seen);
+        }
+        let about = self.about(Operation::Stat, name);
+        let names = vec![self.name(name)?];
+        let channel = self
+            .shared
+            .asking
+            .send(&Request::Look { directory: self.at.clone(), names, follows }, about)?;
+        let mut answers: Vec<Answer<Seen>> = self.shared.asking.receive(&channel, about)?;
+        let answer = answers.pop();
+        answer.unwrap_or_else(|| Err(self.shared.asking.violation(about, "an answer is missing")))
+    }
+
+    fn open_file(&self, name: &[u8], follows: bool) -> Result<Arc<dyn RemoteFile>, EntryError> {
+        let about = self.about(Operation::Open, name);
+        let channel = match self.ahead.take(name, follows) {
+            Some(channel) => channel,
+            None => self.send_head(name, follows)?,
+        };
+        // Those after it are on their way while this one is waited for.
+        self.fill();
+        let head: Head = self.shared.asking.receive::<Answer<Head>>(&channel, about)??;
+        let at = FileAt {
+            directory: self.at.clone(),
+            name: self.name(name)?,
+            follows,
+            version: head.metadata.version(),
+        };
+        Ok(Arc::new(File::new(Arc::clone(&self.shared), at, head)))
+    }
+
+    fn attributes(
+        &self,
+        name: &[u8],
+        follows: bool,
+    ) -> Result<(Metadata, EntryAttributes), EntryError> {
+        let own = name.is_empty();
+        let request = Request::Attributes {
+            directory: self.at.clone(),
+            name: if own { None } else { Some(self.name(name)?) },
+            follows,
+        };
+        self.shared.asking.ask(&request, self.about(Operation::ReadXattr, name))
+    }
+
+    fn announce(&self, names: &[&[u8]], follows: bool) {
+        self.ahead.announce(names, follows);
+        self.fill();
+    }
+}

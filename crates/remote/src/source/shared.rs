@@ -1,0 +1,16 @@
+//! What all that was opened in one tree shares.
+use super::asking::Asking;
+use super::looks::Known;
+use super::stream::OpenStreams;
+
+/// The connection of a tree, and what is known and open there.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) asking: Asking,
+    /// What lists of directories have shown.
+    pub(super) known: Known,
+    /// Streams of content.
+    pub(super) streams: OpenStreams,
+    /// Directories are listed with what symbolic links lead to.
+    pub(super) follows_all: bool,
+}

@@ -1,0 +1,171 @@
+//! Content that is read in order: one request brings all of it.
+use dmover_model::{ByteRange, EntryError};
+use dmover_net::connection::Channel;
+use dmover_observe::lock;
+use dmover_wire::agent::{ContentPart, FileAt, Request};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, Weak};
+
+use super::asking::{About, Asking};
+
+/// The most streams of one file, for as many threads that read it.
+const FILE_STREAMS_MAX: usize = 8;
+/// The most streams of all files that wait to be read further. Each takes a channel, and a thread at the agent.
+const STREAMS_MAX: usize = 96;
+
+/// The streams of one file that nobody reads at this moment. The one that was read last is at the end.
+pub(super) type Idle = Arc<Mutex<Vec<Stream>>>;
+
+/// Content from an offset on.
+#[derive(Debug)]
+pub(super) struct Stream {
+    channel: Channel,
+    at: u64,
+    pending: Pending,
+    _counted: Counted,
+}
+
+#[derive(Debug)]
+enum Pending {
+    /// Bytes, and how many of them were read.
+    Data(Vec<u8>, usize),
+    /// So many zeroes.
+    Hole(u64),
+    /// The file has ended.
+    End,
+}
+
+impl Stream {
+    fn open(
+        (asking, streams): (&Asking, &OpenStreams),
+        file: &FileAt,
+        at: u64,
+        about: About<'_>,
+    ) -> Result<Self, EntryError> {
+        streams.make_room();
+        let range = ByteRange { start: at, end: u64::MAX };
+        let channel = asking.send(&Request::Content { file: file.clone(), range }, about)?;
+        let counted = streams.count();
+        Ok(Self { channel, at, pending: Pending::Hole(0), _counted: counted })
+    }
+
+    fn read(
+        &mut self,
+        buffer: &mut [u8],
+        asking: &Asking,
+        about: About<'_>,
+    ) -> Result<usize, EntryError> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            let read = match &mut self.pending {
+                Pending::End => return Ok(0),
+                Pending::Data(bytes, taken) => {
+                    let rest = &bytes[*taken..];
+                    let now = rest.len().min(buffer.len());
+                    buffer[..now].copy_from_slice(&rest[..now]);
+                    *taken += now;
+                    now
+                }
+                Pending::Hole(left) => {
+                    let now = (*left).min(buffer.len() as u64) as usize;
+                    buffer[..now].fill(0);
+                    *left -= now as u64;
+                    now
+                }
+            };
+            if read > 0 {
+                self.at += read as u64;
+                return Ok(read);
+            }
+            self.pending = match asking.receive(&self.channel, about)? {
+                ContentPart::Data(bytes) => Pending::Data(bytes, 0),
+                ContentPart::Hole(length) => Pending::Hole(length),
+                ContentPart::End(_) => Pending::End,
+                ContentPart::Failed(error) => return Err(error),
+            };
+        }
+    }
+}
+
+/// Reads a file from an offset on, with the stream that is there, or with another one.
+pub(super) fn read(
+    (asking, streams): (&Asking, &OpenStreams),
+    (file, idle): (&FileAt, &Idle),
+    (at, buffer): (u64, &mut [u8]),
+    about: About<'_>,
+) -> Result<usize, EntryError> {
+    let found = {
+        let mut idle = lock(idle);
+        let place = idle.iter().position(|stream| stream.at == at);
+        place.map(|place| idle.remove(place))
+    };
+    let mut stream = match found {
+        Some(stream) => stream,
+        None => {
+            let opened = Stream::open((asking, streams), file, at, about)?;
+            streams.know(idle);
+            opened
+        }
+    };
+    // A message may be shorter than what is wanted, and then the next one is probably there as well.
+    let read = stream.read(buffer, asking, about)?;
+    let mut idle = lock(idle);
+    idle.push(stream);
+    let surplus = (idle.len() > FILE_STREAMS_MAX).then(|| idle.remove(0));
+    drop(idle);
+    drop(surplus);
+    Ok(read)
+}
+
+/// The streams of all files.
+#[derive(Debug, Default)]
+pub(super) struct OpenStreams {
+    count: Arc<AtomicUsize>,
+    /// Whose streams they are, in the order in which they were opened.
+    of: Mutex<VecDeque<Weak<Mutex<Vec<Stream>>>>>,
+}
+
+/// Counts a stream as long as it is open.
+#[derive(Debug)]
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+impl OpenStreams {
+    fn count(&self) -> Counted {
+        self.count.fetch_add(1, SeqCst);
+        Counted(Arc::clone(&self.count))
+    }
+
+    fn know(&self, idle: &Idle) {
+        let mut of = lock(&self.of);
+        of.push_back(Arc::downgrade(idle));
+        if of.len() > 4 * STREAMS_MAX {
+            of.retain(|idle| idle.strong_count() > 0);
+        }
+    }
+
+    /// Ends the oldest stream that nobody reads at this moment, if there are too many. It begins again when it is needed.
+    fn make_room(&self) {
+        if self.count.load(SeqCst) < STREAMS_MAX {
+            return;
+        }
+        let candidates: Vec<_> = lock(&self.of).iter().filter_map(Weak::upgrade).collect();
+        for idle in candidates {
+            let ended = {
+                let mut idle = lock(&idle);
+                (!idle.is_empty()).then(|| idle.remove(0))
+            };
+            if ended.is_some() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Sources of a job by their names: `HOST:PATH`.
+use dmover_model::{AttributeSet, Fatal, FollowLinks, PathBytes};
+use dmover_net::{ConnectOptions, Endpoint, RemoteAgent, RemoteHost};
+use dmover_tree::{RemoteTree, RemoteTrees};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use crate::source::{Opening, RemoteSource};
+
+/// Opens the trees that a job names, each with a connection of its own.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    options: ConnectOptions,
+    preserve: AttributeSet,
+}
+
+impl Sources {
+    /// `options`: how hosts are reached; `preserve`: which attributes are read.
+    pub fn new(options: ConnectOptions, preserve: AttributeSet) -> Self {
+        Self { options, preserve }
+    }
+}
+
+impl RemoteTrees for Sources {
+    fn open(&self, named: &PathBytes, follow: FollowLinks) -> Result<Arc<dyn RemoteTree>, Fatal> {
+        let Endpoint::Remote(remote) = Endpoint::parse(OsStr::from_bytes(&named.0))? else {
+            let shown = named.to_path();
+            let message = format!("'{}' names no other host", shown.display());
+            return Err(Fatal::refused(message, "name it as host:/path"));
+        };
+        let opening = Opening { display: remote.typed, follow, preserve: self.preserve };
+        Ok(Arc::new(connect(&remote.host, &remote.path, &self.options, opening)?))
+    }
+
+    fn names(&self, path: &PathBytes) -> bool {
+        matches!(Endpoint::parse(OsStr::from_bytes(&path.0)), Ok(Endpoint::Remote(_)))
+    }
+}
+
+/// Starts an agent at another host, and opens the tree at a path there. Call it from a thread that lives as long as the
+/// tree is read: ssh is killed with it.
+///
+/// # Errors
+/// The host cannot be reached or has no agent that can be used; the tree does not exist there or cannot be read.
+pub fn connect(
+    host: &RemoteHost,
+    path: &PathBytes,
+    options: &ConnectOptions,
+    opening: Opening,
+) -> Result<RemoteSource, Fatal> {
+    let agent = RemoteAgent::connect(host, path, options)?;
+    RemoteSource::open(Arc::new(agent), opening)
+}

@@ -1,0 +1,4 @@
+//! A tree that an agent serves and a job reads, in one process: what the job sees is compared with what `std::fs` and the
+//! programs of the system see.
+mod near;
+mod reading;

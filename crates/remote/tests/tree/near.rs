@@ -1,0 +1,95 @@
+//! Both sides of a connection in this process.
+use dmover_model::{AttributeSet, Fatal, FollowLinks, PathBytes};
+use dmover_net::connection::{Broken, Channel, Connection, Link};
+use dmover_net::hello::Hello;
+use dmover_remote::{Line, Opening, RemoteSource, TreeService};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+/// A connection that counts requests.
+#[derive(Debug)]
+pub struct Near {
+    connection: Connection,
+    stream: UnixStream,
+    requests: AtomicUsize,
+}
+
+impl Near {
+    /// Connects with an agent for a root.
+    pub fn to(root: &Path) -> Arc<Self> {
+        let (stream, there) = UnixStream::pair().unwrap();
+        let mut own = Hello::of_this_program("1");
+        std::thread::spawn({
+            let own = own.clone();
+            move || {
+                let input = there.try_clone().unwrap();
+                dmover_net::agent::run(input, there, own, |peer| {
+                    Ok(Arc::new(TreeService::new(peer.root.clone())))
+                })
+            }
+        });
+        own.root = PathBytes::from(root.as_os_str());
+        own.write(&mut &stream).unwrap();
+        let peer = Hello::read(&mut &stream).unwrap();
+        let [input, output, ends] = [(); 3].map(|()| stream.try_clone().unwrap());
+        let hang_up = Box::new(move |_| drop(ends.shutdown(Shutdown::Both)));
+        let link = Link { input: Box::new(input), output: Box::new(output), hang_up };
+        let connection = Connection::asking(link, own.terms_with(&peer)).unwrap();
+        Arc::new(Self { connection, stream, requests: AtomicUsize::new(0) })
+    }
+
+    /// Cuts the connection, as a network does.
+    pub fn cut(&self) {
+        self.stream.shutdown(Shutdown::Both).unwrap();
+    }
+
+    /// How many requests were sent since the last call.
+    pub fn requests(&self) -> usize {
+        self.requests.swap(0, SeqCst)
+    }
+}
+
+impl Line for Near {
+    fn request(&self, message: &[u8]) -> Result<Channel, Broken> {
+        self.requests.fetch_add(1, SeqCst);
+        self.connection.request(message)
+    }
+
+    fn is_over(&self) -> Option<Broken> {
+        self.connection.is_over()
+    }
+
+    fn fatal(&self, why: &Broken) -> Fatal {
+        Fatal::unavailable(format!("lost: {why}"), "again")
+    }
+}
+
+/// The name of the root in a job.
+pub fn display(root: &Path) -> PathBytes {
+    PathBytes([b"host:", root.as_os_str().as_encoded_bytes()].concat())
+}
+
+/// How the tests open a tree.
+pub fn opening(root: &Path, follow: FollowLinks) -> Opening {
+    Opening { display: display(root), follow, preserve: AttributeSet::all() }
+}
+
+/// Opens a tree, and the connection below it.
+pub fn open(root: &Path, follow: FollowLinks) -> (RemoteSource, Arc<Near>) {
+    let near = Near::to(root);
+    let line: Arc<dyn Line> = near.clone();
+    (RemoteSource::open(line, opening(root, follow)).unwrap(), near)
+}
+
+/// A tree that follows no links.
+pub fn plain(root: &Path) -> (RemoteSource, Arc<Near>) {
+    open(root, FollowLinks::Never)
+}
+
+/// An empty directory in memory.
+pub fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap()
+}

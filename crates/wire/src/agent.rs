@@ -1,0 +1,266 @@
+//! The messages between a job and an agent, which serves one tree at another host.
+//!
+//! Each request opens a channel, and its answers come on that channel. Directories and files have no numbers: a request
+//! names them by path and by the identity that they had, so that an agent may close what it has not used for a while.
+use bytes::Bytes;
+use dmover_model::{
+    AttributeSet, ByteRange, Digest, EntryError, FollowLinks, Identity, Metadata, Name, PathBytes,
+    Shape, TreePath, Version,
+};
+use dmover_tree::{EntryAttributes, ListedKind, RemoteRoot, Seen};
+use serde::{Deserialize, Serialize};
+
+/// A request: the first message of a channel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// What is at the root; answered with an [`Inspection`].
+    Inspect,
+    /// Opens the root as a source, before all other requests but `Inspect`; answered with a [`Begun`].
+    Begin(Begin),
+    /// Opens a directory below the root, or the one that contains a root that is no directory; answered with an
+    /// [`Answer`] of its [`Metadata`].
+    Open {
+        /// Its path.
+        at: TreePath,
+        /// The path may lead through symbolic links.
+        follows: bool,
+    },
+    /// Opens a directory in another one; answered with an [`Answer`] of its [`Metadata`].
+    Enter {
+        /// The directory above it.
+        directory: DirectoryAt,
+        /// Its name there.
+        name: Name,
+        /// Also through a symbolic link.
+        follows: bool,
+    },
+    /// Reads a directory; answered with [`ListPart`]s.
+    List {
+        /// The directory.
+        directory: DirectoryAt,
+        /// Looks at the entries.
+        looks: bool,
+        /// Looks at what symbolic links lead to.
+        follows: bool,
+    },
+    /// Looks at entries; answered with a list of [`Answer`]s of [`Seen`], in the order of the names.
+    Look {
+        /// Their directory.
+        directory: DirectoryAt,
+        /// Their names.
+        names: Vec<Name>,
+        /// Looks at what symbolic links lead to.
+        follows: bool,
+    },
+    /// Reads the attributes of an entry that is no regular file; answered with an [`Answer`] of its [`Metadata`] and
+    /// [`EntryAttributes`].
+    Attributes {
+        /// Its directory.
+        directory: DirectoryAt,
+        /// Its name; `None`: the directory itself.
+        name: Option<Name>,
+        /// Those of what a symbolic link leads to.
+        follows: bool,
+    },
+    /// Opens a regular file; answered with an [`Answer`] of a [`Head`].
+    Head {
+        /// Its directory.
+        directory: DirectoryAt,
+        /// Its name.
+        name: Name,
+        /// What the name is a symbolic link to.
+        follows: bool,
+    },
+    /// Reads a range of a file; answered with [`ContentPart`]s.
+    Content {
+        /// The file.
+        file: FileAt,
+        /// The range; the file may end earlier.
+        range: ByteRange,
+    },
+    /// What follows at an offset of a file; answered with an [`Answer`] of [`NextData`](dmover_tree::NextData).
+    NextData {
+        /// The file.
+        file: FileAt,
+        /// The offset.
+        at: u64,
+    },
+    /// The present metadata of a file; answered with an [`Answer`] of [`Metadata`].
+    Now {
+        /// The file.
+        file: FileAt,
+    },
+    /// Hashes a range of a file; answered with [`DigestPart`]s.
+    Digests {
+        /// The file.
+        file: FileAt,
+        /// How the digests are computed.
+        shapes: Vec<Shape>,
+        /// The offset in the file at which the content of the shapes begins.
+        start: u64,
+        /// The range in that content. It begins where a piece of each shape begins.
+        range: ByteRange,
+    },
+}
+
+/// Why a request is refused that this version does not have.
+pub const UNKNOWN_REQUEST: &str = "this version does not have this request";
+
+/// The most bytes of a file whose content an agent sends with its head.
+pub const HEAD_CONTENT_MAX: u64 = 256 << 10;
+
+/// The most pieces that one request may ask the digests of, over all shapes.
+pub const PIECES_MAX: u64 = 2 << 20;
+
+/// The result of a request about an entry.
+pub type Answer<T> = Result<T, EntryError>;
+
+/// How a job reads the tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begin {
+    /// The root as the user of the job has typed it, for errors.
+    pub display: PathBytes,
+    /// Which symbolic links are followed.
+    pub follow: FollowLinks,
+    /// Which attributes are read.
+    pub preserve: AttributeSet,
+}
+
+/// The answer to [`Request::Begin`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Begun {
+    /// The root is open.
+    Root(RemoteRoot),
+    /// The root cannot be read.
+    Refused {
+        /// Why, in one line.
+        message: String,
+        /// What the user can do.
+        hint: String,
+    },
+}
+
+/// What is at a root, for a user who checks a connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inspection {
+    /// What it is.
+    pub kind: RootKind,
+    /// Bytes that an ordinary user may still write to its file system; `None`: not known.
+    pub free_bytes: Option<u64>,
+    /// Whether the user of the agent may write to it.
+    pub is_writable: bool,
+}
+
+/// What a path leads to; symbolic links are followed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RootKind {
+    /// Nothing.
+    Missing,
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File,
+    /// Something else, such as a device.
+    Other,
+    /// It cannot be told, for this reason.
+    Unknown(String),
+}
+
+/// A directory that was opened before.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct DirectoryAt {
+    /// Its path below the root.
+    pub path: TreePath,
+    /// The path may lead through symbolic links.
+    pub follows: bool,
+    /// What it was when it was opened.
+    pub identity: Identity,
+}
+
+/// A file that was opened before.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FileAt {
+    /// Its directory.
+    pub directory: DirectoryAt,
+    /// Its name there.
+    pub name: Name,
+    /// The name may be a symbolic link to it.
+    pub follows: bool,
+    /// What it was when it was opened.
+    pub version: Version,
+}
+
+/// An entry as its directory lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedEntry {
+    /// Its name, which may be none that a job can work with.
+    #[serde(with = "serde_bytes")]
+    pub name: Vec<u8>,
+    /// Its type.
+    pub kind: ListedKind,
+    /// Its inode number.
+    pub inode: u64,
+    /// What a look has shown; `None`: nobody looked, or it failed.
+    pub seen: Option<Seen>,
+}
+
+/// Part of the answer to [`Request::List`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ListPart {
+    /// The next entries.
+    Entries(Vec<ListedEntry>),
+    /// There are no more.
+    End,
+    /// The directory cannot be read to its end.
+    Failed(EntryError),
+}
+
+/// An open regular file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// Its metadata, from a time at which any later change would show in them.
+    pub metadata: Metadata,
+    /// Its attributes.
+    pub attributes: Answer<EntryAttributes>,
+    /// Its content, if that is short and without holes.
+    pub content: Option<HeadContent>,
+}
+
+/// The whole content of a short file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeadContent {
+    /// The bytes.
+    #[serde(with = "serde_bytes")]
+    pub bytes: Vec<u8>,
+    /// The metadata of the file after they were read.
+    pub after: Metadata,
+}
+
+/// Part of the answer to [`Request::Content`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ContentPart {
+    /// The next bytes.
+    Data(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// So many zeroes.
+    Hole(u64),
+    /// The range or the file ends here; the metadata of the file after it was read.
+    End(Metadata),
+    /// It cannot be read further.
+    Failed(EntryError),
+}
+
+/// Part of the answer to [`Request::Digests`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DigestPart {
+    /// So many bytes more were hashed.
+    Progress(u64),
+    /// The digests of the pieces, for each shape.
+    Done(Vec<Vec<Digest>>),
+    /// The content cannot be read, or is shorter.
+    Failed(EntryError),
+}
+
+/// Encodes an answer that is mostly content of files, which is not compressed.
+pub fn encode_content<T: Serialize>(what: &T) -> Bytes {
+    crate::encoding::encode_plain(what)
+}
