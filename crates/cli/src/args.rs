@@ -11,6 +11,7 @@ mod compat;
 mod fleet;
 mod jobs;
 mod manifest;
+mod remote;
 mod snapshot;
 mod submit;
 mod sum;
@@ -29,6 +30,7 @@ pub use jobs::{
 pub use manifest::{
     DiffArgs, FilterManifestArgs, FormatArg, ManifestAction, ManifestArgs, PrintArgs,
 };
+pub use remote::RemoteArgs;
 pub use snapshot::{
     CreateArgs, KeptArgs, ListArgs, PruneArgs, ShareArg, SnapshotAction, SnapshotArgs,
 };
@@ -223,6 +225,9 @@ pub struct CopyArgs {
     /// Movers on other hosts.
     #[command(flatten)]
     pub fleet: FleetArgs,
+    /// Hosts that ssh reaches.
+    #[command(flatten)]
+    pub remote: RemoteArgs,
     /// Directories for state.
     #[command(flatten)]
     pub state: StateArgs,

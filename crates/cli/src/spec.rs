@@ -7,6 +7,7 @@ use dmover_model::{
     RangeCopy, Selection, Side, TargetMode, Timestamp, Verb, VerifyLevel, VerifyPolicy, When,
     units,
 };
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -17,8 +18,11 @@ use crate::args::{
 };
 
 mod braces;
+mod endpoints;
 mod passes;
 mod rules;
+pub(crate) use endpoints::is_remote;
+use endpoints::{refuse_remote, sources_are_remote};
 pub(crate) use passes::{snapshot_paths, snapshot_spec, sync_spec};
 
 /// Arguments that are not a valid job.
@@ -27,21 +31,26 @@ pub(crate) struct Unusable {
     /// What is wrong.
     pub message: String,
     /// What to do.
-    pub hint: &'static str,
+    pub hint: Cow<'static, str>,
 }
 
+/// What to do about a DEST on another host.
+const DEST_HERE: &str =
+    "run dmover on the host of DEST, with SOURCE as HOST:PATH; write ./ before a name with a colon";
+
 fn unusable(message: impl Into<String>, hint: &'static str) -> Unusable {
-    Unusable { message: message.into(), hint }
+    Unusable { message: message.into(), hint: hint.into() }
 }
 
 /// The job of these arguments of `copy`.
 pub(crate) fn job_spec(args: &CopyArgs, matches: &ArgMatches) -> Result<JobSpec, Unusable> {
     let (sources, destination, target_mode) = paths(args)?;
+    refuse_remote(&destination, DEST_HERE)?;
     let spec = JobSpec {
         schema: JobSpec::SCHEMA,
         verb: Verb::Copy,
+        sources_are_remote: sources_are_remote(&sources)?,
         sources,
-        sources_are_remote: false,
         destination,
         target_mode,
         selection: selection(&args.selection, matches)?,
@@ -78,8 +87,8 @@ pub(crate) fn sum_spec(
     Ok(JobSpec {
         schema: JobSpec::SCHEMA,
         verb: Verb::Sum,
+        sources_are_remote: sources_are_remote(&directories)?,
         sources: directories,
-        sources_are_remote: false,
         destination: PathBytes::default(),
         target_mode: TargetMode::Auto,
         selection: filter(&args.filter, matches)?,
@@ -104,8 +113,14 @@ pub(crate) fn verify_spec(
     let begun = recorded.as_ref().map(|(_, begun)| *begun);
     let (sources, destination, target_mode) = match recorded {
         None => compared_paths(args)?,
-        Some((base, _)) => manifest_paths(args, base)?,
+        Some((base, _)) => {
+            let paths = manifest_paths(args, base)?;
+            let why = "run 'dmover verify --manifest' on that host";
+            paths.0.iter().chain([&paths.1]).try_for_each(|path| refuse_remote(path, why))?;
+            paths
+        }
     };
+    refuse_remote(&destination, DEST_HERE)?;
     let since = match (args.since.as_deref(), begun) {
         (Some("job"), Some(begun)) => Some(a_tick_before(begun)),
         (Some("job"), None) => {
@@ -138,8 +153,8 @@ pub(crate) fn verify_spec(
     Ok(JobSpec {
         schema: JobSpec::SCHEMA,
         verb: Verb::Verify,
+        sources_are_remote: sources_are_remote(&sources)?,
         sources,
-        sources_are_remote: false,
         destination,
         target_mode,
         selection: filter(&args.filter, matches)?,
@@ -194,7 +209,9 @@ fn compared_paths(args: &VerifyArgs) -> Result<Paths, Unusable> {
         return Err(unusable(format!("cannot read '{shown}': {error}"), hint));
     }
     let is_directory = |path| found(path).is_ok_and(|found| found.is_dir());
-    let into = is_directory(destination) && !is_directory(source);
+    // What is on another host is compared with DEST itself.
+    let is_entry = !is_remote(source)? && !is_directory(source);
+    let into = is_directory(destination) && is_entry;
     let mode = if into { TargetMode::Into } else { TargetMode::As };
     let mut destination = destination.clone();
     if mode == TargetMode::As && is_directory(&destination) {
@@ -228,7 +245,6 @@ fn path_arguments(paths: &[OsString]) -> Result<Vec<PathBytes>, Unusable> {
     if paths.iter().any(|path| path.0.is_empty()) {
         return Err(unusable("a path is empty", "name a file or directory"));
     }
-    paths.iter().try_for_each(refuse_remote)?;
     Ok(paths)
 }
 
@@ -263,19 +279,6 @@ fn paths(args: &CopyArgs) -> Result<Paths, Unusable> {
     let as_is = args.target.no_target_directory;
     let mode = if as_is { TargetMode::As } else { TargetMode::Auto };
     Ok((paths, destination, mode))
-}
-
-/// Refuses `host:path`, which names another host in rsync and scp.
-fn refuse_remote(path: &PathBytes) -> Result<(), Unusable> {
-    let colon = path.0.iter().position(|b| *b == b':');
-    let slash = path.0.iter().position(|b| *b == b'/').unwrap_or(usize::MAX);
-    match colon {
-        Some(colon) if colon < slash && colon > 0 => Err(unusable(
-            format!("'{}' names another host, which is not supported", path.to_path().display()),
-            "if it is a local name with a colon, write ./ before it",
-        )),
-        _ => Ok(()),
-    }
 }
 
 fn selection(args: &SelectionArgs, matches: &ArgMatches) -> Result<Selection, Unusable> {

@@ -309,6 +309,17 @@ impl LocalEnd {
         Ok(self.mounts.identity(&found))
     }
 
+    /// The identity of the directory in which a root of the source lies.
+    ///
+    /// # Errors
+    /// Its metadata cannot be read.
+    pub fn identity_above_source(&self, root: &SourceRoot) -> Result<Identity, EntryError> {
+        match root {
+            SourceRoot::Here(side) => self.identity_above(side, Side::Source),
+            SourceRoot::Remote { tree, .. } => Ok(tree.open_above()?.metadata().identity),
+        }
+    }
+
     /// Opens the directory that is a root of the destination.
     ///
     /// # Errors

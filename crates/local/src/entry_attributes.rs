@@ -102,18 +102,6 @@ impl<'a> Local<'a> {
         }
     }
 
-    /// The attributes of an open source file.
-    pub(crate) fn attributes_of_file(
-        &self,
-        file: &FileHandle,
-        shown: Shown<'_>,
-    ) -> Result<Attributes, EntryError> {
-        match file {
-            FileHandle::Open(fd) => self.attributes().read(fd.as_fd(), Held::Open, shown),
-            FileHandle::Remote(file) => Ok(self.attributes().received(file.attributes()?, shown)),
-        }
-    }
-
     /// Opens a source entry and reads its attributes.
     ///
     /// # Errors

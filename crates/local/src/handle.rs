@@ -5,7 +5,6 @@ use dmover_sys::{AsFd, BorrowedFd, Errno, OwnedFd, path, stat};
 use dmover_tree::{NextData, RemoteDirectory, RemoteFile};
 use std::sync::Arc;
 
-use crate::directory::look_at;
 use crate::error::{CallFailed, entry_error};
 use crate::mounts::MountTable;
 
@@ -84,13 +83,16 @@ impl DirectoryHandle {
 
     /// Whether there is an entry of this name.
     pub fn has(&self, name: &[u8]) -> Result<bool, CallFailed> {
-        match self {
-            Self::Open(fd) => Ok(look_at(fd, name)?.is_some()),
-            Self::Remote(directory) => match directory.look(name, false) {
-                Ok(_) => Ok(true),
-                Err(error) if stat::is_absent(errno_of(&error)) => Ok(false),
-                Err(error) => Err(call_failed(&error)),
-            },
+        let found = match self {
+            Self::Open(fd) => stat::stat_at(fd, name, false).map(drop),
+            Self::Remote(directory) => {
+                directory.look(name, false).map(drop).map_err(|error| errno_of(&error))
+            }
+        };
+        match found {
+            Ok(()) => Ok(true),
+            Err(error) if stat::is_absent(error) => Ok(false),
+            Err(error) => Err(CallFailed(error)),
         }
     }
 }

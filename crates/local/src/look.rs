@@ -15,6 +15,7 @@ use crate::handle::DirectoryHandle;
 use crate::mounts::{MountTable, kind_of};
 use crate::root_side::RootSide;
 use crate::session::Session;
+use crate::source_root::SourceRoot;
 
 pub use dmover_tree::Seen;
 
@@ -221,7 +222,18 @@ impl LocalEnd {
         self.find_source(from, name, false).map_err(|e| e.at(at, from.place.entry(name)))
     }
 
-    pub(crate) fn look_at_named(&self, side: &RootSide, follows: bool) -> Option<Metadata> {
+    /// The metadata of the entry of a root, if it can be looked at. `None` too if the root is a directory itself.
+    pub fn look_at_root(&self, root: &SourceRoot, follows: bool) -> Option<Metadata> {
+        match root {
+            SourceRoot::Here(side) => self.look_at_named(side, follows),
+            SourceRoot::Remote { tree, name, .. } => {
+                let found = tree.open_above().ok()?.look(name.as_ref()?.as_bytes(), follows);
+                found.ok().map(|(metadata, _)| metadata)
+            }
+        }
+    }
+
+    fn look_at_named(&self, side: &RootSide, follows: bool) -> Option<Metadata> {
         let name = side.name.as_ref()?;
         let found = stat::stat_at(&side.parent, name.as_bytes(), follows).ok()?;
         Some(self.mounts.metadata(&found))

@@ -164,42 +164,4 @@ impl Session<'_> {
         self.local.check_unchanged(destination, shown).map_err(at_destination)?;
         Ok(ranges)
     }
-
-    /// Compares a range of two files, which may change meanwhile.
-    ///
-    /// # Errors
-    /// A file cannot be read, or is shorter by now.
-    pub fn compare_contents(
-        &mut self,
-        [one, other]: [&Content; 2],
-        range: ByteRange,
-        [first_shown, second_shown]: [&dyn Fn() -> PathBytes; 2],
-    ) -> Result<Vec<ByteRange>, EntryError> {
-        if let FileHandle::Remote(file) = &one.file {
-            return self.compare_with_remote(
-                &**file,
-                [one, other],
-                range,
-                [first_shown, second_shown],
-            );
-        }
-        self.compare_bytes([one, other], range, [first_shown, second_shown])
-    }
-
-    /// Compares a range of two files byte by byte.
-    pub(crate) fn compare_bytes(
-        &mut self,
-        [one, other]: [&Content; 2],
-        range: ByteRange,
-        [first_shown, second_shown]: [&dyn Fn() -> PathBytes; 2],
-    ) -> Result<Vec<ByteRange>, EntryError> {
-        let local = self.local;
-        let first = local.way_to_read(one, range, first_shown)?;
-        let second = local.way_to_read(other, range, second_shown)?;
-        let readings = [
-            local.reading(one, first, first_shown, self.permit),
-            local.reading(other, second, second_shown, self.permit),
-        ];
-        local.content().compare_bytes(readings, range, &mut self.tools.buffer)
-    }
 }

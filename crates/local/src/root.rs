@@ -356,7 +356,7 @@ impl Resolver<'_> {
 
     fn directory(&self, source: &PathBytes) -> Result<Root, Fatal> {
         if let Some(tree) = self.remote(source)? {
-            return self.remote_directory(tree, source);
+            return Self::remote_alone(tree);
         }
         {
             let source = Argument::new(self.base, source)?;

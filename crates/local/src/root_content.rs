@@ -1,13 +1,49 @@
 //! What the directories of a root hold before a job.
-use dmover_model::{Identity, Metadata, Name};
+use dmover_model::{Identity, Metadata, Name, TreePath};
 use dmover_sys::{Errno, OwnedFd, path, stat};
 
 use crate::directory::look_at;
 use crate::error::CallFailed;
+use crate::handle::{DirectoryHandle, call_failed};
 use crate::listing::{Listing, NameBuffer};
 use crate::mounts::MountTable;
 use crate::root_side::RootSide;
+use crate::source_root::SourceRoot;
 use crate::trash::is_trash;
+
+impl SourceRoot {
+    /// Whether a root that is a directory surely has no entries.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Here(side) => side.is_empty(),
+            Self::Remote { tree, .. } => {
+                let mut any = false;
+                let listed = tree.open(&TreePath::root(), false).and_then(|top| {
+                    top.list(&mut |_, _, _| {
+                        any = true;
+                        false
+                    })
+                });
+                listed.is_ok() && !any
+            }
+        }
+    }
+
+    /// Whether a root that is a directory has a name.
+    ///
+    /// # Errors
+    /// It cannot be searched.
+    pub fn has(&self, name: &Name) -> Result<bool, CallFailed> {
+        match self {
+            Self::Here(side) => side.has(name),
+            Self::Remote { tree, .. } => {
+                let top = tree.open(&TreePath::root(), false);
+                let top = top.map_err(|error| call_failed(&error))?;
+                DirectoryHandle::Remote(top).has(name.as_bytes())
+            }
+        }
+    }
+}
 
 impl RootSide {
     /// Whether a root of the source that is a directory surely has no entries.

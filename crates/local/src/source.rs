@@ -4,6 +4,7 @@ use dmover_model::{
 };
 use dmover_observe::{Activity, activity};
 use dmover_sys::stat::Stat;
+use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, cache, file, path, stat};
 use dmover_tree::{Limit, Permit, RemoteFile};
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use crate::content::data_bytes;
 use crate::directory::SourceDirectory;
 use crate::end::Local;
 use crate::error::entry_error;
-use crate::mounts::MountTable;
 use crate::handle::{DirectoryHandle, FileHandle, FileRef, errno_of};
+use crate::mounts::MountTable;
 use crate::patient_open::past_leases;
 
 /// How often a file may have changed recently before it counts as being written.
@@ -257,6 +258,18 @@ impl Local<'_> {
         let shown = || from.place.entry(record.name.as_bytes());
         let attributes = self.attributes_of_file(&file, &shown)?;
         Ok(OpenedSource { file, metadata, attributes })
+    }
+
+    /// The attributes of an open source file.
+    pub(crate) fn attributes_of_file(
+        &self,
+        file: &FileHandle,
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<Attributes, EntryError> {
+        match file {
+            FileHandle::Open(fd) => self.attributes().read(fd.as_fd(), Held::Open, shown),
+            FileHandle::Remote(file) => Ok(self.attributes().received(file.attributes()?, shown)),
+        }
     }
 
     /// An open source file and its metadata once its times can show a later change, if it is the file of the record.

@@ -1,14 +1,8 @@
 //! A root of the source: an entry of this host, or a tree that is read through messages.
-use dmover_model::{
-    EntryError, ErrorClass, Identity, Metadata, Name, Operation, PathBytes, Side, SideMark,
-    TreePath,
-};
+use dmover_model::{EntryError, ErrorClass, Name, Operation, PathBytes, Side, SideMark};
 use dmover_tree::RemoteTree;
 use std::sync::Arc;
 
-use crate::end::LocalEnd;
-use crate::error::CallFailed;
-use crate::handle::{DirectoryHandle, call_failed};
 use crate::mounts::MountTable;
 use crate::root_side::{RootNames, RootSide};
 
@@ -79,62 +73,6 @@ impl SourceRoot {
                 let (side, class) = (Side::Source, ErrorClass::Unsupported);
                 let path = self.display().clone();
                 Err(EntryError::plain(side, Operation::Stat, class, path, words))
-            }
-        }
-    }
-
-    /// Whether a root that is a directory surely has no entries.
-    pub fn is_empty(&self) -> bool {
-        match self {
-            Self::Here(side) => side.is_empty(),
-            Self::Remote { tree, .. } => {
-                let mut any = false;
-                let listed = tree.open(&TreePath::root(), false).and_then(|top| {
-                    top.list(&mut |_, _, _| {
-                        any = true;
-                        false
-                    })
-                });
-                listed.is_ok() && !any
-            }
-        }
-    }
-
-    /// Whether a root that is a directory has a name.
-    ///
-    /// # Errors
-    /// It cannot be searched.
-    pub fn has(&self, name: &Name) -> Result<bool, CallFailed> {
-        match self {
-            Self::Here(side) => side.has(name),
-            Self::Remote { tree, .. } => {
-                let top = tree.open(&TreePath::root(), false);
-                let top = top.map_err(|error| call_failed(&error))?;
-                DirectoryHandle::Remote(top).has(name.as_bytes())
-            }
-        }
-    }
-}
-
-impl LocalEnd {
-    /// The identity of the directory in which a root of the source lies.
-    ///
-    /// # Errors
-    /// Its metadata cannot be read.
-    pub fn identity_above_source(&self, root: &SourceRoot) -> Result<Identity, EntryError> {
-        match root {
-            SourceRoot::Here(side) => self.identity_above(side, Side::Source),
-            SourceRoot::Remote { tree, .. } => Ok(tree.open_above()?.metadata().identity),
-        }
-    }
-
-    /// The metadata of the entry of a root, if it can be looked at. `None` too if the root is a directory itself.
-    pub fn look_at_root(&self, root: &SourceRoot, follows: bool) -> Option<Metadata> {
-        match root {
-            SourceRoot::Here(side) => self.look_at_named(side, follows),
-            SourceRoot::Remote { tree, name, .. } => {
-                let found = tree.open_above().ok()?.look(name.as_ref()?.as_bytes(), follows);
-                found.ok().map(|(metadata, _)| metadata)
             }
         }
     }

@@ -78,9 +78,8 @@ impl RemoteSource {
     pub fn open(line: Arc<dyn Line>, opening: Opening) -> Result<Self, Fatal> {
         let Opening { display, follow, preserve } = opening;
         let begin = Begin { display: display.clone(), follow, preserve };
-        let asking = Asking::new(Arc::clone(&line), display);
-        let begun = asking.begin(&Request::Begin(begin)).map_err(|why| line.fatal(&why))?;
-        match begun {
+        let asking = Asking::new(line, display);
+        match asking.begin(&Request::Begin(begin))? {
             Begun::Root(root) => {
                 let follows_all = matches!(follow, FollowLinks::Always | FollowLinks::AlwaysLinked);
                 asking.root_is(&root.metadata);

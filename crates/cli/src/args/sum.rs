@@ -3,7 +3,8 @@ use clap::Args;
 use std::ffi::OsString;
 
 use super::{
-    FilterArgs, FleetArgs, LimitArgs, OutputArgs, WhenArg, buffer, hash_type, positive_size, size,
+    FilterArgs, FleetArgs, LimitArgs, OutputArgs, RemoteArgs, WhenArg, buffer, hash_type,
+    positive_size, size,
 };
 
 /// Arguments of `sum`.
@@ -35,6 +36,9 @@ pub struct SumArgs {
     /// Movers on other hosts.
     #[command(flatten)]
     pub fleet: FleetArgs,
+    /// Hosts that ssh reaches.
+    #[command(flatten)]
+    pub remote: RemoteArgs,
 }
 
 /// Options for which digests are made.

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use super::{
     DefaultsArgs, FidelityArgs, FilterArgs, FleetArgs, ItemArgs, JobArgs, LimitArgs, OutputArgs,
-    ProofArgs, StateArgs, WritingArgs, percentage,
+    ProofArgs, RemoteArgs, StateArgs, WritingArgs, percentage,
 };
 
 /// Arguments of `sync`.
@@ -50,6 +50,9 @@ pub struct SyncArgs {
     /// Movers on other hosts.
     #[command(flatten)]
     pub fleet: FleetArgs,
+    /// Hosts that ssh reaches.
+    #[command(flatten)]
+    pub remote: RemoteArgs,
     /// Directories for state.
     #[command(flatten)]
     pub state: StateArgs,

@@ -3,7 +3,8 @@ use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 
 use super::{
-    FilterArgs, FleetArgs, KeepArgs, LimitArgs, OutputArgs, StateArgs, buffer, percentage, size,
+    FilterArgs, FleetArgs, KeepArgs, LimitArgs, OutputArgs, RemoteArgs, StateArgs, buffer,
+    percentage, size,
 };
 
 /// Arguments of `verify`.
@@ -90,6 +91,9 @@ pub struct VerifyArgs {
     /// Movers on other hosts.
     #[command(flatten)]
     pub fleet: FleetArgs,
+    /// Hosts that ssh reaches.
+    #[command(flatten)]
+    pub remote: RemoteArgs,
     /// Directories for state.
     #[command(flatten)]
     pub state: StateArgs,

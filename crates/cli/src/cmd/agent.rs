@@ -1,7 +1,7 @@
 //! `dmover agent`.
 use dmover_job::quote::quoted;
 use dmover_model::{ExitCode as Code, Fatal, PathBytes, units};
-use dmover_net::agent::AgentEnd;
+use dmover_net::agent::{AgentEnd, Role};
 use dmover_net::connection::Broken;
 use dmover_net::hello::{Hello, NoHello};
 use dmover_net::install::{Installed, Limits, install, this_machine};
@@ -220,7 +220,7 @@ fn serve() -> Result<(), Fatal> {
     // Directories and files stay open between requests.
     dmover_host::process::raise_open_files();
     let end = dmover_net::agent::run(input, output, own, |peer| {
-        Ok(Arc::new(TreeService::new(peer.root.clone())))
+        Ok(Role::Serves(Arc::new(TreeService::new(peer.root.clone()))))
     });
     tracing::debug!(?end, "the agent ends");
     let lost = |message: String| Err(Fatal::unavailable(message, "the other host says more"));

@@ -29,6 +29,7 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         job,
         state,
         fleet: Some(&args.fleet),
+        remote: Some(&args.remote),
     };
     transfer::run(&transfer, |_| {})
 }

@@ -8,6 +8,7 @@ use dmover_model::{
 };
 use dmover_plan::filter::Filter;
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -36,7 +37,7 @@ pub(crate) fn run(args: &ManifestArgs, matches: Option<&ArgMatches>) -> ExitCode
     match done {
         Ok(code) => exit(code),
         Err(Trouble::Usage(message, hint)) => {
-            failure(&message, hint);
+            failure(&message, &hint);
             exit(Code::Usage)
         }
         Err(Trouble::Manifest(name, error)) => {
@@ -55,9 +56,13 @@ pub(crate) fn run(args: &ManifestArgs, matches: Option<&ArgMatches>) -> ExitCode
 
 /// Why the command failed.
 enum Trouble {
-    Usage(String, &'static str),
+    Usage(String, Cow<'static, str>),
     Manifest(String, ManifestError),
     Output(std::io::Error),
+}
+
+fn usage(message: String, hint: &'static str) -> Trouble {
+    Trouble::Usage(message, hint.into())
 }
 
 impl From<std::io::Error> for Trouble {
@@ -84,21 +89,21 @@ impl Source {
         } else {
             let hint = "name a file written by 'dmover copy --manifest'";
             let file = File::open(path).map_err(|error| {
-                Trouble::Usage(format!("cannot read the manifest {name}: {error}"), hint)
+                usage(format!("cannot read the manifest {name}: {error}"), hint)
             })?;
             if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
-                return Err(Trouble::Usage(format!("{name} is a directory"), hint));
+                return Err(usage(format!("{name} is a directory"), hint));
             }
             Box::new(BufReader::with_capacity(256 << 10, file))
         };
         let rules = Filter::new(selection).map_err(|error| {
-            Trouble::Usage(error.to_string(), "see 'dmover manifest print --help' for patterns")
+            usage(error.to_string(), "see 'dmover manifest print --help' for patterns")
         })?;
         match Reader::new(input) {
             Ok((reader, header)) => Ok(Self { name, reader, header, rules, left_out: false }),
             Err(error @ (ManifestError::Foreign | ManifestError::Version(_))) => {
                 let hint = "name a file written by 'dmover copy --manifest'";
-                Err(Trouble::Usage(format!("{name}: {error}"), hint))
+                Err(usage(format!("{name}: {error}"), hint))
             }
             Err(error) => Err(Trouble::Manifest(name, error)),
         }
@@ -277,7 +282,7 @@ fn filter(args: &FilterManifestArgs, matches: &ArgMatches) -> Result<Code, Troub
     let mut source = Source::open(&args.manifest, &selection(&args.filter, matches)?)?;
     let mut out = File::create_new(&args.output).map_err(|error| {
         let name = quoted(args.output.as_bytes());
-        Trouble::Usage(format!("cannot create {name}: {error}"), "name a file that does not exist")
+        usage(format!("cannot create {name}: {error}"), "name a file that does not exist")
     })?;
     let mut writer = Writer::new(&source.header);
     let read = loop {
@@ -319,7 +324,7 @@ fn diff(args: &DiffArgs, matches: &ArgMatches) -> Result<Code, Trouble> {
     let selection = selection(&args.filter, matches)?;
     if args.old == "-" || args.new == "-" {
         let hint = "name two files: the comparison reads them twice";
-        return Err(Trouble::Usage("'manifest diff' cannot read standard input".into(), hint));
+        return Err(usage("'manifest diff' cannot read standard input".into(), hint));
     }
     // With a flag: whether the new manifest lists the path too. A manifest may list an entry twice.
     let mut old: HashMap<Key, (Key, bool)> = HashMap::new();

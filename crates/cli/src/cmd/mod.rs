@@ -10,6 +10,7 @@ pub(crate) mod jobs;
 pub(crate) mod manifest;
 pub(crate) mod manuals;
 mod notify;
+mod remote;
 mod run;
 pub(crate) mod snapshot;
 pub(crate) mod standby;

@@ -54,7 +54,7 @@ pub(super) fn describe(label: Option<String>, output: Option<&OutputArgs>) -> Jo
 
 /// Prints why the arguments are not a valid job.
 pub(super) fn refuse(unusable: &Unusable) -> ExitCode {
-    failure(&unusable.message, unusable.hint);
+    failure(&unusable.message, &unusable.hint);
     exit(Code::Usage)
 }
 

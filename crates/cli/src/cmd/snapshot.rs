@@ -107,8 +107,18 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
     };
     let CreateArgs { proof, items, output, job, state, .. } = args;
     let publish = Some(&publish as &transfer::Publish<'_>);
-    let transfer =
-        Transfer { spec, publish, failed: None, proof, items, output, job, state, fleet: None };
+    let transfer = Transfer {
+        spec,
+        publish,
+        failed: None,
+        proof,
+        items,
+        output,
+        job,
+        state,
+        fleet: None,
+        remote: None,
+    };
     // The command of --notify may make the next snapshot: its lock is released first.
     transfer::run(&transfer, |failed| {
         if let Some(begun) = begun.borrow_mut().take() {

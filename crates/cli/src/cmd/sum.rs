@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::fleet::{self, Around};
+use super::remote;
 use super::run::{before_the_job, describe, end, errors_to, exit, log_end, refuse};
 use crate::args::SumArgs;
 use crate::config::environment;
@@ -57,7 +58,16 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
         Err(code) => return code,
     };
     let printer = Printer::new(args, &progress, &control, sizes);
+    let remote = match remote::sources(&spec, &args.remote, Some(&args.fleet)) {
+        Ok(remote) => remote,
+        Err(error) => {
+            progress.end();
+            failure(&error.to_string(), &error.hint());
+            return exit(error.exit_code());
+        }
+    };
     let job = Job {
+        remote,
         fleets,
         board,
         list: JobList::Sums(supply),
@@ -130,7 +140,7 @@ fn prepare(
     if range.is_some() && !directories.is_empty() {
         let shown = quoted(std::os::unix::ffi::OsStrExt::as_bytes(directories[0].as_os_str()));
         let hint = "--offset and --length work only on files";
-        return Err(Unusable { message: format!("{shown} is a directory"), hint });
+        return Err(Unusable { message: format!("{shown} is a directory"), hint: hint.into() });
     }
     let files = if args.paths.is_empty() { vec![OsString::from("-")] } else { files };
     let directories = directories.iter().map(|d| PathBytes::from(d.as_os_str())).collect();
@@ -140,12 +150,14 @@ fn prepare(
 
 fn no_reader(error: &std::io::Error) -> Unusable {
     let message = format!("cannot start the thread that reads the list: {error}");
-    Unusable { message, hint: "check the process limits" }
+    Unusable { message, hint: "check the process limits".into() }
 }
 
-/// Whether a path is a directory. The job reports paths that cannot be read.
+/// Whether a path is a tree of its own: a directory, or whatever is on another host. The job reports paths that cannot be
+/// read.
 fn is_directory(path: &OsString) -> bool {
-    std::fs::metadata(path).is_ok_and(|found| found.is_dir())
+    let is_remote = spec::is_remote(&PathBytes::from(path.as_os_str()));
+    is_remote.unwrap_or(true) || std::fs::metadata(path).is_ok_and(|found| found.is_dir())
 }
 
 fn range(args: &SumArgs) -> Option<ByteRange> {
@@ -176,7 +188,8 @@ fn open_lists(paths: &[OsString]) -> Result<Vec<List>, Unusable> {
             Ok(file) => Ok(List { name, input: Box::new(file) }),
             Err(error) => Err(Unusable {
                 message: format!("cannot read the list {name}: {error}"),
-                hint: "name a file written by 'dmover sum', 'sha256sum' or a similar program",
+                hint: "name a file written by 'dmover sum', 'sha256sum' or a similar program"
+                    .into(),
             }),
         }
     };

@@ -13,7 +13,7 @@ use super::run::{exit, refuse, spill_directory};
 use super::transfer::{self, Publish, Step, Transfer};
 use super::watch;
 use crate::args::SyncArgs;
-use crate::print::say;
+use crate::print::{failure, say};
 use crate::spec;
 
 pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
@@ -32,6 +32,11 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
         return code;
     }
     if args.watch.watch {
+        if spec.sources_are_remote {
+            let hint = "run it on the host of SOURCE, or repeat the command without --watch";
+            failure("--watch needs a SOURCE on this host", hint);
+            return exit(Code::Usage);
+        }
         return watch::run(args, spec);
     }
     let (spec, failed) = match only_failed(args, spec) {
@@ -44,7 +49,9 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
         Ok(Step::Other(if differs { Published::Different } else { Published::Done }))
     };
     let publish: Option<&Publish<'_>> = args.comparison.check.then_some(&checks);
-    let transfer = Transfer { spec, publish, failed, proof, items, output, job, state, fleet };
+    let remote = Some(&args.remote);
+    let transfer =
+        Transfer { spec, publish, failed, proof, items, output, job, state, fleet, remote };
     transfer::run(&transfer, |_| {})
 }
 

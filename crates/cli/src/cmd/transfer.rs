@@ -16,10 +16,13 @@ use super::fleet;
 use super::fleet::Around;
 use super::jobs::refuse_label;
 use super::notify::{notify, notify_of_failure};
+use super::remote;
 use super::run::{
     before_the_job, describe, end, errors_to, exit, listen, log_end, spill_directory, state_of_job,
 };
-use crate::args::{FleetArgs, ItemArgs, JobArgs, OutputArgs, ProofArgs, ReadBackArg, StateArgs};
+use crate::args::{
+    FleetArgs, ItemArgs, JobArgs, OutputArgs, ProofArgs, ReadBackArg, RemoteArgs, StateArgs,
+};
 use crate::list;
 use crate::print::json::JsonPrinter;
 use crate::print::progress::Progress;
@@ -43,6 +46,8 @@ pub(super) struct Transfer<'a> {
     pub state: &'a StateArgs,
     /// `None`: the movers are threads of this process.
     pub fleet: Option<&'a FleetArgs>,
+    /// `None`: the sources are of this host.
+    pub remote: Option<&'a RemoteArgs>,
 }
 
 /// A last step after a job, which returns what it did with the result.
@@ -83,6 +88,11 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         // The label is held until this process ends: its job may fail before it has a description.
         std::mem::forget(taken.map_err(|refused| refuse_label(state, refused))?);
     }
+    let remote = args.remote.map_or(Ok(None), |remote| remote::sources(&spec, remote, args.fleet));
+    let remote = remote.map_err(|error| {
+        failure(&error.to_string(), &error.hint());
+        exit(error.exit_code())
+    })?;
     let errors = errors_to(args.output)?;
     // Umask and limits are of the whole process: set them once, before the first thread starts.
     let umask = dmover_host::process::clear_umask();
@@ -109,6 +119,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         }
     };
     let job = Job {
+        remote,
         fleets,
         board,
         list,

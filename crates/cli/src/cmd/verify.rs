@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fleet::{self, Around};
+use super::remote;
 use super::run::{
     before_the_job, describe, end, errors_to, exit, listen, log_end, refuse, spill_directory,
     state_of_job, usable_state,
@@ -54,9 +55,17 @@ pub(crate) fn run(args: &VerifyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         Ok(around) => around,
         Err(code) => return code,
     };
+    let remote = match remote::sources(&spec, &args.remote, Some(&args.fleet)) {
+        Ok(remote) => remote,
+        Err(error) => {
+            printer.progress.end();
+            printer.fatal(&error);
+            return exit(error.exit_code());
+        }
+    };
     let job = job(args, spec, recorded.as_ref(), (&printer, counters, control));
     let monitor = errors.monitor(printer.monitor());
-    let job = Job { fleets, board, monitor, ..job };
+    let job = Job { fleets, board, monitor, remote, ..job };
     let result = compare(&job, recorded.as_deref());
     printer.progress.end();
     let Compared { report, code, trouble, is_covered } = match result {

@@ -26,6 +26,7 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
         job: named,
         state,
         fleet,
+        remote: None,
     };
     let Prepared { job, printer, .. } = match transfer::prepare(&transfer) {
         Ok(prepared) => prepared,

@@ -7,7 +7,8 @@ use dmover_model::{
 };
 
 use super::{
-    Unusable, check_links, check_read_back, filter, limits, path_arguments, policy, unusable,
+    DEST_HERE, Unusable, check_links, check_read_back, filter, is_remote, limits, path_arguments,
+    policy, refuse_remote, unusable,
 };
 use crate::args::{CreateArgs, DeleteArg, SyncArgs};
 
@@ -26,7 +27,9 @@ pub(crate) fn sync_spec(args: &SyncArgs, matches: &ArgMatches) -> Result<JobSpec
         };
         return Err(unusable(message, hint));
     };
-    if std::fs::metadata(source.to_path()).is_ok_and(|found| !found.is_dir()) {
+    refuse_remote(destination, DEST_HERE)?;
+    let is_remote = is_remote(source)?;
+    if !is_remote && std::fs::metadata(source.to_path()).is_ok_and(|found| !found.is_dir()) {
         let message = format!("'{}' is not a directory", source.to_path().display());
         return Err(unusable(message, "sync needs a directory; use 'dmover copy' for files"));
     }
@@ -41,6 +44,7 @@ pub(crate) fn sync_spec(args: &SyncArgs, matches: &ArgMatches) -> Result<JobSpec
         },
         limits(&args.limits),
     );
+    let spec = JobSpec { sources_are_remote: is_remote, ..spec };
     check_links(&args.fidelity, &args.filter)?;
     check_read_back(&args.proof, &spec)?;
     Ok(spec)
@@ -72,6 +76,8 @@ pub(crate) fn snapshot_paths(args: &CreateArgs) -> Result<(PathBytes, PathBytes)
     let [source, directory] = &paths[..] else {
         return Err(unusable("SOURCE and DIR, the directory of its snapshots, are required", hint));
     };
+    let why = "run 'dmover snapshot' on the host of its directory, with SOURCE there";
+    [source, directory].into_iter().try_for_each(|path| refuse_remote(path, why))?;
     Ok((contents_of(source), directory.clone()))
 }
 

@@ -20,6 +20,7 @@ impl Engine {
         if !may_be || self.lost().is_none() {
             return error;
         }
+        // A job that is about to end with an error of its own counts nothing.
         self.control.stop_now(StopReason::Systemic(ErrorClass::Io));
         EntryError { class: ErrorClass::Cancelled, ..error }
     }

@@ -1,8 +1,7 @@
 //! Roots of sources that are read through messages.
-use dmover_model::{EntryKind, Fatal, Name, PathBytes, Placement, TreePath};
+use dmover_model::{EntryKind, Fatal, FollowLinks, Name, PathBytes, Placement, TreePath};
 use dmover_plan::overlap::Ends;
 use dmover_tree::RemoteTree;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Found, Placed, Resolver, Root, refuse};
@@ -13,24 +12,28 @@ impl Resolver<'_> {
     /// Opens a source that is read through messages. `None`: it is of this host.
     pub(super) fn remote(&self, source: &PathBytes) -> Result<Option<Arc<dyn RemoteTree>>, Fatal> {
         let trees = self.remote.filter(|trees| trees.names(source));
-        trees.map(|trees| trees.open(source, self.spec.selection.follow)).transpose()
+        let follow = match self.spec.selection.follow {
+            // What a person names to be hashed may be a link.
+            FollowLinks::Never if !self.spec.verb.has_destination() => FollowLinks::Arguments,
+            follow => follow,
+        };
+        trees.map(|trees| trees.open(source, follow)).transpose()
     }
 
-    /// A source that is only read, and must be a directory.
-    pub(super) fn remote_directory(
-        &self,
-        tree: Arc<dyn RemoteTree>,
-        source: &PathBytes,
-    ) -> Result<Root, Fatal> {
-        let metadata = tree.root().metadata.clone();
-        if metadata.kind != EntryKind::Directory {
-            return Err(refuse(source, "is not a directory", "check the path"));
+    /// A source that is only read: a directory or a file.
+    pub(super) fn remote_alone(tree: Arc<dyn RemoteTree>) -> Result<Root, Fatal> {
+        let root = tree.root();
+        let (display, metadata) = (tree.display(), root.metadata.clone());
+        let is_directory = metadata.kind == EntryKind::Directory;
+        if !is_directory && metadata.kind != EntryKind::File {
+            return Err(refuse(display, "is neither a directory nor a file", "check the path"));
         }
+        let name = name_of(&tree)?;
         Ok(Root {
-            source: source_root(tree, None, true),
+            source: source_root(tree, name, is_directory),
             destination: None,
             mount: metadata.identity.mount,
-            is_directory: true,
+            is_directory,
             range: None,
             in_manifest: TreePath::root(),
         })
@@ -46,21 +49,26 @@ impl Resolver<'_> {
     ) -> Result<Placed, Fatal> {
         let root = tree.root();
         let metadata = root.metadata.clone();
-        let name = root.name.as_deref().map(Name::new).transpose();
-        let name = name
-            .map_err(|e| refuse(source, &format!("is not a valid name: {e}"), "check the path"))?;
+        let name = name_of(&tree)?;
         let slash = source.0.ends_with(b"/");
         self.check_kind(source, slash, metadata.kind)?;
         let from = Found { display: source, metadata: &metadata, here: None };
         // What is typed as '..' or '.' has no name of its own.
         let target = self.checked_target(from, name.as_ref(), destination, placement)?;
-        let ends =
-            Ends { source: PathBuf::from(source.to_path()), target: target.canonical.clone() };
+        let ends = Ends { source: source.to_path(), target: target.canonical.clone() };
         let is_directory = metadata.kind == EntryKind::Directory;
         let source = source_root(tree, name, is_directory);
         let root = self.placed(source, &metadata, target, placement);
         Ok(Placed { root, ends, held_by: None })
     }
+}
+
+/// The name of a root as its host has it.
+fn name_of(tree: &Arc<dyn RemoteTree>) -> Result<Option<Name>, Fatal> {
+    let name = tree.root().name.as_deref().map(Name::new).transpose();
+    let refused =
+        |e| refuse(tree.display(), &format!("is not a valid name: {e}"), "check the path");
+    name.map_err(refused)
 }
 
 fn source_root(tree: Arc<dyn RemoteTree>, name: Option<Name>, is_directory: bool) -> SourceRoot {

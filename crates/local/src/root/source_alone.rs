@@ -1,17 +1,19 @@
 //! A root of the source that another host asks for: there is no destination on this host.
-use dmover_model::{EntryKind, Fatal, FollowLinks, Metadata, PathBytes};
+use dmover_model::{EntryKind, Fatal, FollowLinks, Metadata, Name, PathBytes};
 use dmover_sys::{Errno, path, stat};
 use std::path::{Path, PathBuf};
 
 use super::{Argument, Resolver, refuse, refuse_errno};
 use crate::mounts::kind_of;
-use crate::root_side::RootSide;
+use crate::source_root::SourceRoot;
 
 /// An entry of any type that is read for a job on another host.
 #[derive(Debug)]
 pub struct SourceAlone {
     /// Where it is, open.
-    pub side: RootSide,
+    pub root: SourceRoot,
+    /// The last component of what was typed; `None`: that is `.`, `..` or `/`.
+    pub name: Option<Name>,
     /// Its metadata; of what a symbolic link leads to, if links in arguments are followed.
     pub metadata: Metadata,
     /// Its path without symbolic links.
@@ -39,8 +41,9 @@ impl Resolver<'_> {
             return Err(refuse(display, "is not a directory", "omit the trailing slash"));
         }
         let canonical = self.check_readable(&source, &metadata)?;
-        let side = self.pin_source(source, &metadata, false)?;
-        Ok(SourceAlone { side, metadata, canonical })
+        let name = source.name.clone();
+        let root = SourceRoot::Here(self.pin_source(source, &metadata, false)?);
+        Ok(SourceAlone { root, name, metadata, canonical })
     }
 }
 

@@ -200,7 +200,12 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         if self.shared.over().is_none() {
-            let _ = self.leave(true, Kind::Cancel, b"the other side does not want the rest");
+            let why: &[u8] = if std::thread::panicking() {
+                b"the other side failed at this request; please report this"
+            } else {
+                b"the other side does not want the rest"
+            };
+            let _ = self.leave(true, Kind::Cancel, why);
         }
     }
 }

@@ -2,15 +2,14 @@
 use dmover_local::attributes::Attributes;
 use dmover_local::directory::SourceDirectory;
 use dmover_local::root::Resolver;
-use dmover_local::root_side::RootSide;
 use dmover_local::source::Content;
+use dmover_local::source_root::SourceRoot;
 use dmover_model::{
     EntryError, EntryKind, EntryRecord, ErrorClass, Fatal, FollowLinks, Identity, JobSpec, Limits,
     Metadata, Name, Operation, PathBytes, Selection, Side, TargetMode, TreePath, Verb,
 };
 use dmover_tree::{EntryAttributes, RemoteRoot, Seen};
 use dmover_wire::agent::{Answer, Begin, DirectoryAt, FileAt};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -32,7 +31,7 @@ type FileKey = (DirectoryAt, Name, bool, Identity);
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) host: Host,
-    side: RootSide,
+    root: SourceRoot,
     follow: FollowLinks,
     directories: Cache<DirectoryAt, SourceDirectory>,
     files: Cache<FileKey, OpenFile>,
@@ -63,15 +62,16 @@ impl Tree {
             privileged: dmover_host::user::is_privileged(),
             base: Path::new(""),
             bounds: &dmover_local::allowed_trees::AllowedTrees::default(),
+            remote: None,
         };
         let found = resolver.source_alone(path, &display)?;
         let canonical = found.canonical.as_os_str();
-        let name = found.canonical.file_name().map(|name| name.as_bytes().to_vec());
+        let name = found.name.map(|name| name.as_bytes().to_vec());
         let root =
             RemoteRoot { metadata: found.metadata, canonical: PathBytes::from(canonical), name };
         let tree = Self {
             host,
-            side: found.side,
+            root: found.root,
             follow,
             directories: Cache::new(DIRECTORIES_MAX),
             files: Cache::new(FILES_MAX),
@@ -81,12 +81,12 @@ impl Tree {
 
     /// Whether the root is a directory. Otherwise requests are about its name in the directory that contains it.
     fn is_directory(&self) -> bool {
-        self.side.names.is_directory
+        self.root.names().is_directory
     }
 
     /// An entry as the user of the job would type it.
     pub(super) fn shown(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
-        self.side.names.path(directory, name)
+        self.root.names().path(directory, name)
     }
 
     fn refused(
@@ -110,7 +110,7 @@ impl Tree {
 
     /// Refuses names beside a root that is no directory.
     pub(super) fn check_name(&self, directory: &TreePath, name: &[u8]) -> Answer<()> {
-        let root = self.side.name.as_ref().map(Name::as_bytes);
+        let root = self.root.name().map(Name::as_bytes);
         if self.is_directory() || root == Some(name) {
             return Ok(());
         }
@@ -125,9 +125,9 @@ impl Tree {
             return Err(self.refused((ErrorClass::Escaped, Operation::Open), (at, b""), words));
         }
         if at.is_root() {
-            return self.host.end().open_source_root(&self.side);
+            return self.host.end().open_source_root(&self.root);
         }
-        self.host.end().open_source(&self.side, at, follows)
+        self.host.end().open_source(&self.root, at, follows)
     }
 
     fn keep(&self, path: TreePath, follows: bool, directory: SourceDirectory) -> Metadata {
@@ -290,6 +290,7 @@ fn reading_job(path: &PathBytes, follow: FollowLinks) -> JobSpec {
         schema: JobSpec::SCHEMA,
         verb: Verb::Copy,
         sources: vec![path.clone()],
+        sources_are_remote: false,
         destination: PathBytes::default(),
         target_mode: TargetMode::Auto,
         selection: Selection { follow, ..Selection::default() },

@@ -38,10 +38,12 @@ impl Asking {
     }
 
     /// Opens the tree.
-    pub(super) fn begin(&self, request: &Request) -> Result<Begun, Broken> {
-        let channel = self.line.request(&encode(request))?;
-        channel.finish()?;
-        receive(&channel)
+    pub(super) fn begin(&self, request: &Request) -> Result<Begun, Fatal> {
+        let begun = self.line.request(&encode(request)).and_then(|channel| {
+            channel.finish()?;
+            receive(&channel)
+        });
+        begun.map_err(|why| self.line.fatal(&why))
     }
 
     /// What is at the root, which decides how its entries are called.
@@ -74,7 +76,8 @@ impl Asking {
             return self.plain(about, ErrorClass::Other, words);
         }
         let first = lock(&self.broken).get_or_insert(why).clone();
-        self.plain(about, ErrorClass::Io, self.line.fatal(&first).to_string())
+        // Nothing is wrong with the entry.
+        self.plain(about, ErrorClass::Cancelled, self.line.fatal(&first).to_string())
     }
 
     /// Why nothing can be read any more.

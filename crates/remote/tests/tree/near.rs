@@ -27,7 +27,9 @@ impl Near {
             move || {
                 let input = there.try_clone().unwrap();
                 dmover_net::agent::run(input, there, own, |peer| {
-                    Ok(Arc::new(TreeService::new(peer.root.clone())))
+                    Ok(dmover_net::agent::Role::Serves(Arc::new(TreeService::new(
+                        peer.root.clone(),
+                    ))))
                 })
             }
         });

@@ -1,5 +1,5 @@
-//! A file that is read through messages, compared with one of this host: by digests of pieces, so that only pieces that differ
-//! are transferred.
+//! Ranges of two files, compared byte by byte; or by digests of pieces if one of them is read through messages, so that only
+//! pieces that differ are transferred.
 use dmover_model::{ByteRange, Digest, EntryError, HashType, Shape};
 use dmover_observe::Counter;
 use dmover_plan::verify::merged;
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::digest::{Part, differing};
 use crate::error::cancelled;
+use crate::handle::FileHandle;
 use crate::reading::Shown;
 use crate::session::Session;
 use crate::source::Content;
@@ -18,8 +19,46 @@ const PIECE: u64 = 64 << 10;
 const PART: u64 = 64 << 20;
 
 impl Session<'_> {
+    /// Compares a range of two files, which may change meanwhile.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is shorter by now.
+    pub fn compare_contents(
+        &mut self,
+        [one, other]: [&Content; 2],
+        range: ByteRange,
+        [first_shown, second_shown]: [Shown<'_>; 2],
+    ) -> Result<Vec<ByteRange>, EntryError> {
+        if let FileHandle::Remote(file) = &one.file {
+            return self.compare_with_remote(
+                &**file,
+                [one, other],
+                range,
+                [first_shown, second_shown],
+            );
+        }
+        self.compare_bytes([one, other], range, [first_shown, second_shown])
+    }
+
+    /// Compares a range of two files byte by byte.
+    fn compare_bytes(
+        &mut self,
+        [one, other]: [&Content; 2],
+        range: ByteRange,
+        [first_shown, second_shown]: [Shown<'_>; 2],
+    ) -> Result<Vec<ByteRange>, EntryError> {
+        let local = self.local;
+        let first = local.way_to_read(one, range, first_shown)?;
+        let second = local.way_to_read(other, range, second_shown)?;
+        let readings = [
+            local.reading(one, first, first_shown, self.permit),
+            local.reading(other, second, second_shown, self.permit),
+        ];
+        local.content().compare_bytes(readings, range, &mut self.tools.buffer)
+    }
+
     /// The ranges in which a file that is read through messages (`one`, which is `file`) differs from another one.
-    pub(crate) fn compare_with_remote(
+    fn compare_with_remote(
         &mut self,
         file: &dyn RemoteFile,
         [one, other]: [&Content; 2],

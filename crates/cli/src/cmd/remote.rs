@@ -1,0 +1,49 @@
+//! Sources on other hosts.
+use dmover_engine::RemoteTrees;
+use dmover_model::{Fatal, JobSpec, PathBytes};
+use dmover_net::{ConnectOptions, SshOptions};
+use dmover_remote::Sources;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::args::{FleetArgs, RemoteArgs};
+use crate::print::is_conversation;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The limit for a login without a user who could be asked for a password.
+const LOGIN_WITHIN: Duration = Duration::from_mins(1);
+
+/// How ssh and the agent are started.
+pub(super) fn ssh_options(args: &RemoteArgs) -> SshOptions {
+    let program = args.ssh_command.split_whitespace().map(OsString::from).collect();
+    let agent = args.agent.as_deref().map(PathBytes::from);
+    SshOptions { program, agent }
+}
+
+/// `None`: a user can be asked for a password, and takes any time.
+pub(super) fn login_limit() -> Option<Duration> {
+    (!is_conversation()).then_some(LOGIN_WITHIN)
+}
+
+/// What opens the sources of a job; `None`: they are of this host.
+///
+/// # Errors
+/// A refusal: the job cannot have sources on other hosts.
+pub(super) fn sources(
+    spec: &JobSpec,
+    args: &RemoteArgs,
+    fleet: Option<&FleetArgs>,
+) -> Result<Option<Arc<dyn RemoteTrees>>, Fatal> {
+    if !spec.sources_are_remote {
+        return Ok(None);
+    }
+    if fleet.is_some_and(|fleet| fleet.broker.is_some()) {
+        let message = "movers on other hosts cannot read a SOURCE that ssh reaches";
+        let hint = "omit --broker, or mount SOURCE on all hosts of the movers";
+        return Err(Fatal::refused(message, hint));
+    }
+    let mut options = ConnectOptions::new(ssh_options(args), VERSION);
+    options.hello_within = login_limit();
+    Ok(Some(Arc::new(Sources::new(options, spec.policy.preserve))))
+}
