@@ -49,5 +49,10 @@ pub fn listen_for_status(status: impl Fn() + Send + 'static) -> std::io::Result<
 pub fn raise_again(signal: i32) -> std::process::ExitCode {
     // This does not return for the signals in use; the exit code covers the case that it does.
     let _ = signal_hook::low_level::emulate_default_handler(signal);
-    std::process::ExitCode::from(128u8.wrapping_add(signal as u8))
+    std::process::ExitCode::from(code_of(signal))
+}
+
+/// The exit code by which a shell shows that a process ended by a signal.
+pub fn code_of(signal: i32) -> u8 {
+    128u8.wrapping_add(signal as u8)
 }

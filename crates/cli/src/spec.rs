@@ -34,10 +34,6 @@ pub(crate) struct Unusable {
     pub hint: Cow<'static, str>,
 }
 
-/// What to do about a DEST on another host.
-const DEST_HERE: &str =
-    "run dmover on the host of DEST, with SOURCE as HOST:PATH; write ./ before a name with a colon";
-
 fn unusable(message: impl Into<String>, hint: &'static str) -> Unusable {
     Unusable { message: message.into(), hint: hint.into() }
 }
@@ -45,7 +41,6 @@ fn unusable(message: impl Into<String>, hint: &'static str) -> Unusable {
 /// The job of these arguments of `copy`.
 pub(crate) fn job_spec(args: &CopyArgs, matches: &ArgMatches) -> Result<JobSpec, Unusable> {
     let (sources, destination, target_mode) = paths(args)?;
-    refuse_remote(&destination, DEST_HERE)?;
     let spec = JobSpec {
         schema: JobSpec::SCHEMA,
         verb: Verb::Copy,
@@ -120,7 +115,6 @@ pub(crate) fn verify_spec(
             paths
         }
     };
-    refuse_remote(&destination, DEST_HERE)?;
     let since = match (args.since.as_deref(), begun) {
         (Some("job"), Some(begun)) => Some(a_tick_before(begun)),
         (Some("job"), None) => {
@@ -203,6 +197,9 @@ fn compared_paths(args: &VerifyArgs) -> Result<Paths, Unusable> {
         return Err(unusable(message, hint));
     };
     let found = |path: &PathBytes| std::fs::metadata(path.to_path());
+    if is_remote(destination)? {
+        return Ok((vec![source.clone()], destination.clone(), TargetMode::As));
+    }
     if let Err(error) = std::fs::symlink_metadata(destination.to_path()) {
         let shown = destination.to_path().display().to_string();
         let hint = "check the path; 'dmover copy' creates a DEST that does not exist";

@@ -14,6 +14,31 @@ pub fn take_stdout() -> std::io::Result<File> {
     Ok(File::from(taken))
 }
 
+/// Sends what this process prints from now on into two pipes, and returns their other ends: of standard output and of standard
+/// error. They end when [`release_output`] was called, or with the process.
+///
+/// # Errors
+/// There are no descriptors left.
+pub fn capture_output() -> std::io::Result<[File; 2]> {
+    let flags = rustix::pipe::PipeFlags::CLOEXEC;
+    let (output, standard) = rustix::pipe::pipe_with(flags)?;
+    let (errors, error) = rustix::pipe::pipe_with(flags)?;
+    rustix::stdio::dup2_stdout(standard)?;
+    rustix::stdio::dup2_stderr(error)?;
+    Ok([File::from(output), File::from(errors)])
+}
+
+/// Sends what this process prints from now on nowhere, which ends the pipes of [`capture_output`].
+///
+/// # Errors
+/// /dev/null cannot be opened.
+pub fn release_output() -> std::io::Result<()> {
+    let nowhere = File::options().write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&nowhere)?;
+    rustix::stdio::dup2_stderr(&nowhere)?;
+    Ok(())
+}
+
 /// Standard input, without the buffer of the standard library, which would keep bytes that belong to somebody else.
 ///
 /// # Errors

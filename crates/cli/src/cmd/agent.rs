@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::delegated;
 use super::run::{Log, exit, open_log};
 use crate::args::{AgentArgs, LogFormatArg};
 use crate::config::environment;
@@ -220,7 +221,11 @@ fn serve() -> Result<(), Fatal> {
     // Directories and files stay open between requests.
     dmover_host::process::raise_open_files();
     let end = dmover_net::agent::run(input, output, own, |peer| {
-        Ok(Role::Serves(Arc::new(TreeService::new(peer.root.clone()))))
+        Ok(if peer.serves {
+            Role::Asks(Box::new(delegated::run))
+        } else {
+            Role::Serves(Arc::new(TreeService::new(peer.root.clone())))
+        })
     });
     tracing::debug!(?end, "the agent ends");
     let lost = |message: String| Err(Fatal::unavailable(message, "the other host says more"));

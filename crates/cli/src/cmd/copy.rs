@@ -3,9 +3,11 @@ use clap::ArgMatches;
 use dmover_model::ExitCode as Code;
 use std::process::ExitCode;
 
-use super::detach;
-use super::run::{exit, refuse};
+use super::delegate::{self, Limits};
+use super::delegated::Received;
+use super::run::{exit, failed, refuse};
 use super::transfer::{self, Transfer};
+use super::{detach, remote};
 use crate::args::CopyArgs;
 use crate::spec;
 
@@ -15,10 +17,29 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         Ok(spec) => spec,
         Err(unusable) => return refuse(&unusable),
     };
-    let CopyArgs { proof, items, output, job, state, .. } = args;
+    let CopyArgs { output, job, state, fleet, selection, proof, .. } = args;
+    let others = [
+        ("--files-from", selection.files_from.is_some()),
+        ("--read-stdin", selection.read_stdin),
+        ("--manifest", proof.manifest.is_some()),
+    ];
+    let limits = Limits { output, job: Some(job), fleet, others: &others };
+    if let Some(code) = delegate::run(&spec, &args.remote, &limits) {
+        return code;
+    }
     if let Some(code) = detach::go_on(job, state, &spec, output.quiet > 0) {
         return code;
     }
+    match remote::sources(&spec, &args.remote, Some(fleet)) {
+        Ok(remote) => run_received(args, Received { spec, remote }),
+        Err(error) => failed(&error),
+    }
+}
+
+/// Runs a job with these options.
+pub(super) fn run_received(args: &CopyArgs, Received { spec, remote }: Received) -> ExitCode {
+    let CopyArgs { proof, items, output, job, state, .. } = args;
+    let fleet = Some(&args.fleet);
     let transfer = Transfer {
         spec,
         publish: None,
@@ -28,8 +49,8 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         output,
         job,
         state,
-        fleet: Some(&args.fleet),
-        remote: Some(&args.remote),
+        fleet,
+        remote,
     };
     transfer::run(&transfer, |_| {})
 }

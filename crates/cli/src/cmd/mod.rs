@@ -3,6 +3,8 @@ pub(crate) mod agent;
 pub(crate) mod ask;
 pub(crate) mod config;
 pub(crate) mod copy;
+mod delegate;
+mod delegated;
 mod detach;
 pub(crate) mod doctor;
 pub(crate) mod fleet;

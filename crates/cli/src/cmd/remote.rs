@@ -10,19 +10,26 @@ use std::time::Duration;
 use crate::args::{FleetArgs, RemoteArgs};
 use crate::print::is_conversation;
 
+/// How the hosts of a job are reached.
+pub(super) fn connect_options(args: &RemoteArgs) -> ConnectOptions {
+    let mut options = ConnectOptions::new(ssh_options(args), VERSION);
+    options.hello_within = login_limit();
+    options
+}
+
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The limit for a login without a user who could be asked for a password.
 const LOGIN_WITHIN: Duration = Duration::from_mins(1);
 
 /// How ssh and the agent are started.
-pub(super) fn ssh_options(args: &RemoteArgs) -> SshOptions {
+fn ssh_options(args: &RemoteArgs) -> SshOptions {
     let program = args.ssh_command.split_whitespace().map(OsString::from).collect();
     let agent = args.agent.as_deref().map(PathBytes::from);
     SshOptions { program, agent }
 }
 
 /// `None`: a user can be asked for a password, and takes any time.
-pub(super) fn login_limit() -> Option<Duration> {
+fn login_limit() -> Option<Duration> {
     (!is_conversation()).then_some(LOGIN_WITHIN)
 }
 
@@ -43,7 +50,6 @@ pub(super) fn sources(
         let hint = "omit --broker, or mount SOURCE on all hosts of the movers";
         return Err(Fatal::refused(message, hint));
     }
-    let mut options = ConnectOptions::new(ssh_options(args), VERSION);
-    options.hello_within = login_limit();
-    Ok(Some(Arc::new(Sources::new(options, spec.policy.preserve))))
+    let sources = Sources::new(connect_options(args), spec.policy.preserve);
+    Ok(Some(Arc::new(sources)))
 }

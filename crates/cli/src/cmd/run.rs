@@ -1,7 +1,7 @@
 //! What verbs that run a job have in common.
 use dmover_engine::{Control, JobReport, JobState, StopReason};
 use dmover_journal::{JobFile, StateDirectory};
-use dmover_model::{ExitCode as Code, JobSpec, PathBytes};
+use dmover_model::{ExitCode as Code, Fatal, JobSpec, PathBytes};
 use dmover_observe::{LogFormat, start_log};
 use std::ffi::OsString;
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::detach;
+use super::{delegated, detach};
 use crate::args::{LogFormatArg, OutputArgs, StateArgs};
 use crate::config::{environment, words_as_typed};
 use crate::print::errors::ErrorsTo;
@@ -27,9 +27,18 @@ pub(super) fn exit(code: Code) -> ExitCode {
 /// How the process ends after a job that ran: a signal that stopped it ends the process as well.
 pub(super) fn end(report: &JobReport, code: Code) -> ExitCode {
     match report.state {
+        JobState::Stopped(StopReason::Signal(signal)) if delegated::is_this() => {
+            ExitCode::from(signals::code_of(signal))
+        }
         JobState::Stopped(StopReason::Signal(signal)) => signals::raise_again(signal),
         _ => exit(code),
     }
+}
+
+/// Ends with a job that cannot run.
+pub(super) fn failed(error: &Fatal) -> ExitCode {
+    failure(&error.to_string(), &error.hint());
+    exit(error.exit_code())
 }
 
 /// The command of a job, as recorded in the state directory.
@@ -38,10 +47,12 @@ pub(super) fn describe(label: Option<String>, output: Option<&OutputArgs>) -> Jo
     let log_file = output.and_then(|output| output.log_file.clone());
     let log_file = log_file.and_then(|path| std::path::absolute(path).ok());
     let directory = std::env::current_dir().unwrap_or_default();
+    // The command of a job for a user at another host works only there.
+    let command = if delegated::is_this() { Vec::new() } else { words_as_typed() };
     JobFile {
         label,
         // 'resume' runs the whole job in the foreground, however its last run was started.
-        command: words_as_typed()
+        command: command
             .into_iter()
             .map(bytes)
             .filter(|word| !matches!(&word.0[..], b"--detach" | b"--only-failed"))

@@ -7,11 +7,11 @@ use dmover_model::{ExitCode as Code, JobSpec};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::detach;
-use super::jobs;
-use super::run::{exit, refuse, spill_directory};
+use super::delegate::{self, Limits};
+use super::delegated::Received;
+use super::run::{self, exit, refuse, spill_directory};
 use super::transfer::{self, Publish, Step, Transfer};
-use super::watch;
+use super::{detach, jobs, remote, watch};
 use crate::args::SyncArgs;
 use crate::print::{failure, say};
 use crate::spec;
@@ -27,7 +27,16 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
         say("dmover: note: a trailing slash has no effect: sync copies the contents of SOURCE to \
              DEST");
     }
-    let SyncArgs { proof, items, output, job, state, .. } = args;
+    let SyncArgs { output, job, state, fleet, proof, .. } = args;
+    let others = [
+        ("--watch", args.watch.watch),
+        ("--only-failed", args.only_failed),
+        ("--manifest", proof.manifest.is_some()),
+    ];
+    let limits = Limits { output, job: Some(job), fleet, others: &others };
+    if let Some(code) = delegate::run(&spec, &args.remote, &limits) {
+        return code;
+    }
     if let Some(code) = detach::go_on(job, state, &spec, output.quiet > 0) {
         return code;
     }
@@ -43,13 +52,29 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
         Ok(found) => found,
         Err(refused) => return jobs::refuse(refused),
     };
+    match remote::sources(&spec, &args.remote, Some(fleet)) {
+        Ok(remote) => run_passes(args, Received { spec, remote }, failed),
+        Err(error) => run::failed(&error),
+    }
+}
+
+/// Runs a job with these options.
+pub(super) fn run_received(args: &SyncArgs, received: Received) -> ExitCode {
+    run_passes(args, received, None)
+}
+
+fn run_passes(
+    args: &SyncArgs,
+    Received { spec, remote }: Received,
+    failed: Option<Arc<FailedList>>,
+) -> ExitCode {
+    let SyncArgs { proof, items, output, job, state, .. } = args;
     let fleet = Some(&args.fleet);
     let checks = |report: &JobReport, _| {
         let differs = report.state == JobState::Finished && entries_changed(report) > 0;
         Ok(Step::Other(if differs { Published::Different } else { Published::Done }))
     };
     let publish: Option<&Publish<'_>> = args.comparison.check.then_some(&checks);
-    let remote = Some(&args.remote);
     let transfer =
         Transfer { spec, publish, failed, proof, items, output, job, state, fleet, remote };
     transfer::run(&transfer, |_| {})

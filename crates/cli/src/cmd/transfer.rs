@@ -1,6 +1,8 @@
 //! Runs a job of `copy`, `sync` or `snapshot create`, and prints its result.
 use dmover_digest::lines::Style;
-use dmover_engine::{Control, Job, JobList, JobReport, StopReason, Withheld, WithheldReason};
+use dmover_engine::{
+    Control, Job, JobList, JobReport, RemoteTrees, StopReason, Withheld, WithheldReason,
+};
 use dmover_job::{Client, ManifestFile, Published, ReadBack, Request, take_label};
 use dmover_journal::FailedList;
 use dmover_model::{ExitCode as Code, Fatal, JobSpec, PathBytes};
@@ -16,13 +18,10 @@ use super::fleet;
 use super::fleet::Around;
 use super::jobs::refuse_label;
 use super::notify::{notify, notify_of_failure};
-use super::remote;
 use super::run::{
     before_the_job, describe, end, errors_to, exit, listen, log_end, spill_directory, state_of_job,
 };
-use crate::args::{
-    FleetArgs, ItemArgs, JobArgs, OutputArgs, ProofArgs, ReadBackArg, RemoteArgs, StateArgs,
-};
+use crate::args::{FleetArgs, ItemArgs, JobArgs, OutputArgs, ProofArgs, ReadBackArg, StateArgs};
 use crate::list;
 use crate::print::json::JsonPrinter;
 use crate::print::progress::Progress;
@@ -47,7 +46,7 @@ pub(super) struct Transfer<'a> {
     /// `None`: the movers are threads of this process.
     pub fleet: Option<&'a FleetArgs>,
     /// `None`: the sources are of this host.
-    pub remote: Option<&'a RemoteArgs>,
+    pub remote: Option<Arc<dyn RemoteTrees>>,
 }
 
 /// A last step after a job, which returns what it did with the result.
@@ -88,11 +87,6 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         // The label is held until this process ends: its job may fail before it has a description.
         std::mem::forget(taken.map_err(|refused| refuse_label(state, refused))?);
     }
-    let remote = args.remote.map_or(Ok(None), |remote| remote::sources(&spec, remote, args.fleet));
-    let remote = remote.map_err(|error| {
-        failure(&error.to_string(), &error.hint());
-        exit(error.exit_code())
-    })?;
     let errors = errors_to(args.output)?;
     // Umask and limits are of the whole process: set them once, before the first thread starts.
     let umask = dmover_host::process::clear_umask();
@@ -119,7 +113,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         }
     };
     let job = Job {
-        remote,
+        remote: args.remote.clone(),
         fleets,
         board,
         list,

@@ -8,11 +8,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::delegate::{self, Limits};
+use super::delegated::Received;
 use super::fleet::{self, Around};
 use super::remote;
 use super::run::{
-    before_the_job, describe, end, errors_to, exit, listen, log_end, refuse, spill_directory,
-    state_of_job, usable_state,
+    before_the_job, describe, end, errors_to, exit, failed, listen, log_end, refuse,
+    spill_directory, state_of_job, usable_state,
 };
 use crate::args::VerifyArgs;
 use crate::print::json::JsonPrinter;
@@ -36,6 +38,28 @@ pub(crate) fn run(args: &VerifyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         Ok(spec) => spec,
         Err(unusable) => return refuse(&unusable),
     };
+    let VerifyArgs { output, fleet, .. } = args;
+    let others = [("--manifest", recorded.is_some())];
+    let limits = Limits { output, job: None, fleet, others: &others };
+    if let Some(code) = delegate::run(&spec, &args.remote, &limits) {
+        return code;
+    }
+    match remote::sources(&spec, &args.remote, Some(fleet)) {
+        Ok(remote) => run_comparison(args, Received { spec, remote }, recorded.as_ref()),
+        Err(error) => failed(&error),
+    }
+}
+
+/// Runs a comparison with these options.
+pub(super) fn run_received(args: &VerifyArgs, received: Received) -> ExitCode {
+    run_comparison(args, received, None)
+}
+
+fn run_comparison(
+    args: &VerifyArgs,
+    Received { spec, remote }: Received,
+    recorded: Option<&Arc<Recorded>>,
+) -> ExitCode {
     if let Some(code) = before_the_job(&spec, &args.output) {
         return code;
     }
@@ -55,18 +79,10 @@ pub(crate) fn run(args: &VerifyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         Ok(around) => around,
         Err(code) => return code,
     };
-    let remote = match remote::sources(&spec, &args.remote, Some(&args.fleet)) {
-        Ok(remote) => remote,
-        Err(error) => {
-            printer.progress.end();
-            printer.fatal(&error);
-            return exit(error.exit_code());
-        }
-    };
-    let job = job(args, spec, recorded.as_ref(), (&printer, counters, control));
+    let job = job(args, spec, recorded, (&printer, counters, control));
     let monitor = errors.monitor(printer.monitor());
     let job = Job { fleets, board, monitor, remote, ..job };
-    let result = compare(&job, recorded.as_deref());
+    let result = compare(&job, recorded.map(|recorded| &**recorded));
     printer.progress.end();
     let Compared { report, code, trouble, is_covered } = match result {
         Ok(compared) => compared,

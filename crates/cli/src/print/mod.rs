@@ -2,6 +2,7 @@
 use dmover_engine::StopReason;
 use dmover_job::quote::printable;
 use dmover_model::units;
+use dmover_remote::OutputStream;
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 pub(crate) mod errors;
 pub(crate) mod json;
 pub(crate) mod progress;
-mod screen;
+pub(crate) mod screen;
 pub(crate) mod sums;
 pub(crate) mod text;
 pub(crate) mod time;
@@ -78,6 +79,22 @@ pub(crate) fn columns() -> Option<usize> {
 /// The width of a text in columns of a terminal.
 pub(crate) fn width(text: &str) -> usize {
     ratatui::text::Span::raw(text).width()
+}
+
+/// Prints what a job prints at another host.
+pub(crate) fn passed_on(stream: OutputStream, bytes: &[u8]) -> std::io::Result<()> {
+    match stream {
+        OutputStream::Standard => {
+            let mut output = std::io::stdout().lock();
+            output.write_all(bytes).and_then(|()| output.flush())
+        }
+        OutputStream::Error => std::io::stderr().lock().write_all(bytes),
+    }
+}
+
+/// Passes on what was printed so far. A closed standard output was noticed by who printed.
+pub(crate) fn flush() {
+    let _ = std::io::stdout().flush();
 }
 
 /// Whether a user can be asked: standard input and standard error are terminals.

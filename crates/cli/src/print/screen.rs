@@ -4,7 +4,7 @@
 //! another process prints, only covers a part of the lines until the next redraw, and never scrolls them away.
 //! Control sequences: ECMA-48, `ED` (J) and `CUU` (A).
 use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Clears from the cursor, at the beginning of its line, to the end of the screen.
 const CLEAR: &str = "\r\x1b[J";
@@ -23,14 +23,26 @@ enum State {
     Ended,
 }
 
+/// The columns of a terminal at another host, which shows what this process prints.
+static ELSEWHERE: OnceLock<u16> = OnceLock::new();
+
+/// Everything that this process prints appears on a terminal of so many columns at another host.
+pub(crate) fn is_elsewhere(columns: u16) {
+    let _ = ELSEWHERE.set(columns);
+}
+
 /// Whether standard error is a terminal that lines can be drawn on.
-pub(super) fn is_there() -> bool {
-    std::io::stderr().is_terminal()
-        && crate::config::environment("TERM").is_none_or(|term| term != "dumb")
+pub(crate) fn is_there() -> bool {
+    let is_here = std::io::stderr().is_terminal()
+        && crate::config::environment("TERM").is_none_or(|term| term != "dumb");
+    is_here || ELSEWHERE.get().is_some()
 }
 
 /// The columns of the terminal.
-pub(super) fn columns() -> usize {
+pub(crate) fn columns() -> usize {
+    if let Some(columns) = ELSEWHERE.get() {
+        return usize::from(*columns);
+    }
     console::Term::stderr().size_checked().map_or(80, |(_, columns)| usize::from(columns))
 }
 

@@ -7,8 +7,8 @@ use dmover_model::{
 };
 
 use super::{
-    DEST_HERE, Unusable, check_links, check_read_back, filter, is_remote, limits, path_arguments,
-    policy, refuse_remote, unusable,
+    Unusable, check_links, check_read_back, filter, is_remote, limits, path_arguments, policy,
+    refuse_remote, unusable,
 };
 use crate::args::{CreateArgs, DeleteArg, SyncArgs};
 
@@ -27,7 +27,6 @@ pub(crate) fn sync_spec(args: &SyncArgs, matches: &ArgMatches) -> Result<JobSpec
         };
         return Err(unusable(message, hint));
     };
-    refuse_remote(destination, DEST_HERE)?;
     let is_remote = is_remote(source)?;
     if !is_remote && std::fs::metadata(source.to_path()).is_ok_and(|found| !found.is_dir()) {
         let message = format!("'{}' is not a directory", source.to_path().display());

@@ -1,0 +1,194 @@
+//! Jobs whose DEST is on another host: dmover there runs them, and this process serves the sources and prints.
+use dmover_model::{Fatal, JobSpec, PathBytes};
+use dmover_net::connection::Broken;
+use dmover_net::{ConnectOptions, Endpoint, RemoteAgent, RemoteHost, RemoteJob, RemotePath};
+use dmover_remote::{Delegate, DelegatedJob, DelegatedSource, Print, TreeService};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Sender};
+
+use super::remote::connect_options;
+use super::run::failed;
+use crate::args::{FleetArgs, JobArgs, OutputArgs, RemoteArgs};
+use crate::config::words_as_typed;
+use crate::print::{self, screen};
+use crate::signals;
+
+/// The signals that stop a job.
+const STOPPING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// Options of a job that work only if DEST is on this host.
+pub(super) struct Limits<'a> {
+    pub output: &'a OutputArgs,
+    pub job: Option<&'a JobArgs>,
+    pub fleet: &'a FleetArgs,
+    /// Others, by name, and whether they are given.
+    pub others: &'a [(&'a str, bool)],
+}
+
+/// Has the host of DEST run the job, and returns its exit code. `None`: DEST is on this host.
+pub(super) fn run(spec: &JobSpec, remote: &RemoteArgs, limits: &Limits<'_>) -> Option<ExitCode> {
+    if limits.output.print_job {
+        return None;
+    }
+    let destination = match Endpoint::parse(OsStr::from_bytes(&spec.destination.0)) {
+        Ok(Endpoint::Remote(destination)) => destination,
+        Ok(Endpoint::Local(_)) => return None,
+        Err(error) => return Some(failed(&error)),
+    };
+    let ended =
+        limits.refuse().and_then(|()| delegate(spec, &destination, &connect_options(remote)));
+    Some(ended.unwrap_or_else(|error| failed(&error)))
+}
+
+impl Limits<'_> {
+    fn refuse(&self) -> Result<(), Fatal> {
+        let Self { output, job, fleet, others } = self;
+        let own = [
+            ("--log-file", output.log_file.is_some()),
+            ("--errors-to", output.errors_to.is_some()),
+            ("--detach", job.is_some_and(|job| job.detach)),
+            ("--notify", job.is_some_and(|job| job.notify.is_some())),
+            ("--broker", fleet.broker.is_some()),
+            ("--metrics", fleet.metrics.is_some()),
+        ];
+        let given = own.iter().chain(*others).find(|(_, is_given)| *is_given);
+        let Some((option, _)) = given else { return Ok(()) };
+        let message = format!("{option} does not work with a DEST on another host");
+        Err(Fatal::refused(message, "omit it, or run dmover on the host of DEST"))
+    }
+}
+
+/// The sources of a job, as the host of DEST names them, and what serves them.
+#[derive(Default)]
+struct Sources {
+    named: Vec<PathBytes>,
+    served: Vec<DelegatedSource>,
+}
+
+impl Sources {
+    /// `None`: all of them are on the host of DEST, which needs nothing from here.
+    fn of(
+        spec: &JobSpec,
+        destination: &RemoteHost,
+        options: &ConnectOptions,
+    ) -> Result<Option<Self>, Fatal> {
+        if !spec.sources_are_remote {
+            return spec.sources.iter().map(here).collect::<Result<_, Fatal>>().map(Some);
+        }
+        let remote: Vec<RemotePath> = spec.sources.iter().map(there).collect::<Result<_, _>>()?;
+        if remote.iter().all(|source| source.host == *destination) {
+            return Ok(None);
+        }
+        let connect = |source: &RemotePath| {
+            let agent = RemoteAgent::connect(&source.host, &source.path, options)?;
+            Ok((source.typed.clone(), DelegatedSource::There(agent)))
+        };
+        remote.iter().map(connect).collect::<Result<_, Fatal>>().map(Some)
+    }
+}
+
+impl FromIterator<(PathBytes, DelegatedSource)> for Sources {
+    fn from_iter<T: IntoIterator<Item = (PathBytes, DelegatedSource)>>(sources: T) -> Self {
+        let (named, served) = sources.into_iter().unzip();
+        Self { named, served }
+    }
+}
+
+/// A source of this host. The job is the same if the command is run again from elsewhere.
+fn here(source: &PathBytes) -> Result<(PathBytes, DelegatedSource), Fatal> {
+    let absolute = std::path::absolute(source.to_path());
+    let absolute = absolute.map_err(|error| {
+        let message = format!("cannot use '{}': {error}", source.to_path().display());
+        Fatal::refused(message, "check the path")
+    })?;
+    let host = dmover_host::name();
+    let path = absolute.as_os_str().as_bytes();
+    let named = PathBytes([host.as_bytes(), b":", path].concat());
+    Ok((named, DelegatedSource::Here(Box::new(TreeService::new(source.clone())))))
+}
+
+fn there(source: &PathBytes) -> Result<RemotePath, Fatal> {
+    match Endpoint::parse(OsStr::from_bytes(&source.0))? {
+        Endpoint::Remote(remote) => Ok(remote),
+        Endpoint::Local(_) => Err(Fatal::refused(
+            format!("'{}' is on this host", source.to_path().display()),
+            "run one command for the sources here, and one for those on other hosts",
+        )),
+    }
+}
+
+fn delegate(
+    spec: &JobSpec,
+    destination: &RemotePath,
+    options: &ConnectOptions,
+) -> Result<ExitCode, Fatal> {
+    let sources = Sources::of(spec, &destination.host, options)?;
+    let mut there = spec.clone();
+    there.destination = destination.path.clone();
+    match &sources {
+        Some(sources) => {
+            there.sources.clone_from(&sources.named);
+            there.sources_are_remote = true;
+        }
+        None => {
+            let paths = spec.sources.iter().map(|source| Ok(self::there(source)?.path));
+            there.sources = paths.collect::<Result<_, Fatal>>()?;
+            there.sources_are_remote = false;
+        }
+    }
+    let job = DelegatedJob {
+        words: words_as_typed().iter().map(|word| PathBytes::from(word.as_os_str())).collect(),
+        spec: serde_json::to_string(&there).expect("a job has a form in JSON"),
+        typed: spec.sources.clone(),
+        columns: screen::is_there().then(|| u16::try_from(screen::columns()).unwrap_or(80)),
+    };
+    let (sender, received) = mpsc::channel();
+    let served = sources.unwrap_or_default().served;
+    let delegate = Delegate::new(job, served, printer(sender.clone()), received);
+    let running = RemoteJob::start(&destination.host, delegate.clone(), options)?;
+    pass_on_signals(sender)?;
+    let why = running.wait();
+    match delegate.code() {
+        // It stopped by a signal that this process has got.
+        Some(code) if STOPPING.iter().any(|signal| signals::code_of(*signal) == code) => {
+            Ok(signals::raise_again(i32::from(code) - 128))
+        }
+        Some(code) => Ok(ExitCode::from(code)),
+        // It has said goodbye without a result.
+        None if why == Broken::Closed => Err(running.fatal(&Broken::Ended)),
+        None => Err(running.fatal(&why)),
+    }
+}
+
+/// Prints what the job prints. If that is not possible any more, the job stops.
+fn printer(signals: Sender<i32>) -> Box<Print> {
+    let signals = std::sync::Mutex::new(signals);
+    Box::new(move |stream, bytes| {
+        let printed = print::passed_on(stream, bytes);
+        if printed.is_err() {
+            let signals = signals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            // A job that has ended needs none.
+            let _ = signals.send(SIGTERM);
+        }
+        printed
+    })
+}
+
+/// Passes the signals of this process on to the job until the process ends.
+fn pass_on_signals(sender: Sender<i32>) -> Result<(), Fatal> {
+    let stopping = STOPPING.into_iter().filter(|signal| !dmover_host::signals::is_ignored(*signal));
+    let mut signals = Signals::new(stopping.chain([SIGUSR1])).map_err(Fatal::Thread)?;
+    let listen = move || {
+        for signal in &mut signals {
+            if sender.send(signal).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(listen).map_err(Fatal::Thread)?;
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! Runs a job for a user at another host, where its sources are.
+use clap::FromArgMatches;
+use dmover_engine::RemoteTrees;
+use dmover_model::{ExitCode as Code, Fatal, JobSpec, PathBytes};
+use dmover_net::connection::Connection;
+use dmover_remote::{Delegated, DelegatedJob, OutputStream};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::run::exit;
+use super::{copy, sync, verify};
+use crate::args::{Cli, Verb};
+use crate::config;
+use crate::print::{self, failure, screen};
+
+/// This process runs a job of another host.
+static IS_THIS: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process runs a job for a user at another host, which is told how it ends.
+pub(super) fn is_this() -> bool {
+    IS_THIS.load(Ordering::Relaxed)
+}
+
+/// A job of another host, ready to run.
+pub(super) struct Received {
+    pub spec: JobSpec,
+    /// `None`: the sources are of this host.
+    pub remote: Option<Arc<dyn RemoteTrees>>,
+}
+
+/// Runs the job that comes on a connection, and tells its end.
+pub(super) fn run(connection: Connection) {
+    IS_THIS.store(true, Ordering::Relaxed);
+    let delegated = Delegated::new(connection);
+    let (job, forwarding) = match delegated.job().and_then(|job| Ok((job, forward(&delegated)?))) {
+        Ok(ready) => ready,
+        Err(error) => {
+            // Nobody can be told but through standard error, which ssh passes on.
+            tracing::error!(%error, "cannot run the job of another host");
+            return;
+        }
+    };
+    let code = code_of(start(&delegated, job));
+    print::flush();
+    // Everything that was printed has to arrive before the end is told.
+    if dmover_host::process::release_output().is_ok() {
+        for thread in forwarding {
+            let _ = thread.join();
+        }
+    }
+    delegated.end(code);
+}
+
+/// Sends what this process prints to the user.
+fn forward(delegated: &Delegated) -> Result<[std::thread::JoinHandle<()>; 2], Fatal> {
+    let [output, errors] = dmover_host::process::capture_output().map_err(Fatal::Thread)?;
+    let output = delegated.forward(OutputStream::Standard, output).map_err(Fatal::Thread)?;
+    let errors = delegated.forward(OutputStream::Error, errors).map_err(Fatal::Thread)?;
+    Ok([output, errors])
+}
+
+/// The number of an exit code, which the standard library does not tell.
+fn code_of(code: ExitCode) -> u8 {
+    (0..=u8::MAX).find(|number| ExitCode::from(*number) == code).unwrap_or(Code::Fatal.code())
+}
+
+fn start(delegated: &Delegated, job: DelegatedJob) -> ExitCode {
+    if let Some(columns) = job.columns {
+        screen::is_elsewhere(columns);
+    }
+    let passed_on = delegated.on_signals(|signal| {
+        // As if this process had got it.
+        let _ = signal_hook::low_level::raise(signal);
+    });
+    if let Err(error) = passed_on {
+        failure(&format!("cannot start a thread: {error}"), "check the process limits there");
+        return exit(Code::Fatal);
+    }
+    let other_version = "use one version of dmover on both hosts";
+    let spec = match serde_json::from_str::<JobSpec>(&job.spec) {
+        Ok(spec) => spec,
+        Err(error) => {
+            failure(&format!("cannot read the job: {error}"), other_version);
+            return exit(Code::Usage);
+        }
+    };
+    let words: Vec<OsString> =
+        job.words.iter().map(|word: &PathBytes| OsStr::from_bytes(&word.0).to_owned()).collect();
+    let matches = config::parse(&words).ok();
+    let Some(cli) = matches.and_then(|matches| Cli::from_arg_matches(&matches).ok()) else {
+        failure("cannot read the command line of the other host", other_version);
+        return exit(Code::Usage);
+    };
+    let remote = spec.sources_are_remote.then(|| {
+        let sources = delegated.sources(spec.sources.clone(), job.typed, spec.policy.preserve);
+        Arc::new(sources) as Arc<dyn RemoteTrees>
+    });
+    let received = Received { spec, remote };
+    match cli.verb {
+        Verb::Copy(args) => copy::run_received(&args, received),
+        Verb::Sync(args) => sync::run_received(&args, received),
+        Verb::Verify(args) => verify::run_received(&args, received),
+        _ => {
+            failure("only copy, sync and verify run for another host", other_version);
+            exit(Code::Usage)
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The side that runs a job for a user at another host: it asks for the job, for signals and for the sources, and sends what
+//! the job prints.
+use dmover_model::{AttributeSet, Fatal, FollowLinks, PathBytes};
+use dmover_net::connection::{Broken, Channel, Connection};
+use dmover_net::frame::PAYLOAD_MAX;
+use dmover_tree::{RemoteTree, RemoteTrees};
+use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream};
+use dmover_wire::{decode, encode};
+use std::io::Read;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crate::joined::receive;
+use crate::source::{Line, Opening, RemoteSource};
+
+/// How much output is sent in one message.
+const OUTPUT_BYTES: usize = 64 << 10;
+
+/// A job for a user at another host.
+#[derive(Debug, Clone)]
+pub struct Delegated {
+    connection: Arc<Connection>,
+}
+
+impl Delegated {
+    /// The job that comes on a connection on which this side asks.
+    pub fn new(connection: Connection) -> Self {
+        Self { connection: Arc::new(connection) }
+    }
+
+    /// What to run.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub fn job(&self) -> Result<DelegatedJob, Fatal> {
+        let asked = self.connection.request(&encode(&DelegateRequest::Job));
+        let job = asked.and_then(|channel| {
+            channel.finish()?;
+            receive(&channel)
+        });
+        job.map_err(|why| lost(&why))
+    }
+
+    /// The sources of the job. `named`: as its specification has them; `typed`: as the user has typed them.
+    pub fn sources(
+        &self,
+        named: Vec<PathBytes>,
+        typed: Vec<PathBytes>,
+        preserve: AttributeSet,
+    ) -> DelegatedSources {
+        let connection = Arc::clone(&self.connection);
+        DelegatedSources { connection, named, typed, preserve }
+    }
+
+    /// Calls `each` with every signal that the process of the user gets, on a thread.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn on_signals(&self, each: impl Fn(i32) + Send + 'static) -> std::io::Result<()> {
+        let connection = Arc::clone(&self.connection);
+        std::thread::Builder::new().name("user-signals".into()).spawn(move || {
+            let Ok(channel) = connection.request(&encode(&DelegateRequest::Signals)) else {
+                return;
+            };
+            while let Ok(Some(message)) = channel.receive() {
+                if let Ok(signal) = decode(&message) {
+                    each(signal);
+                }
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Sends what comes from a pipe to the user, on a thread that ends with the pipe. Without the user the output is dropped,
+    /// so that the job can end.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn forward(
+        &self,
+        stream: OutputStream,
+        mut pipe: impl Read + Send + 'static,
+    ) -> std::io::Result<JoinHandle<()>> {
+        let connection = Arc::clone(&self.connection);
+        std::thread::Builder::new().name("user-output".into()).spawn(move || {
+            let mut channel = connection.request(&encode(&DelegateRequest::Output(stream))).ok();
+            let mut buffer = vec![0; OUTPUT_BYTES];
+            while let Ok(read @ 1..) = pipe.read(&mut buffer) {
+                let sent = channel.as_ref().map(|channel| channel.send(&buffer[..read]));
+                if matches!(sent, Some(Err(_))) {
+                    channel = None;
+                }
+            }
+            if let Some(channel) = channel {
+                // The job ends when all of it was printed.
+                let _ = channel.finish().and_then(|()| channel.receive());
+            }
+        })
+    }
+
+    /// Tells how the job has ended.
+    pub fn end(self, code: u8) {
+        let told = self.connection.request(&encode(&DelegateRequest::Ended(code)));
+        // Who has gone cannot be told.
+        let _ = told.and_then(|channel| {
+            channel.finish()?;
+            channel.receive()
+        });
+    }
+}
+
+fn lost(why: &Broken) -> Fatal {
+    Fatal::unavailable(
+        format!("the connection to the host of the command was lost: {why}"),
+        "check the network, then run the same command again",
+    )
+}
+
+/// Opens the sources of a job for a user at another host.
+#[derive(Debug)]
+pub struct DelegatedSources {
+    connection: Arc<Connection>,
+    named: Vec<PathBytes>,
+    typed: Vec<PathBytes>,
+    preserve: AttributeSet,
+}
+
+impl RemoteTrees for DelegatedSources {
+    fn open(&self, named: &PathBytes, follow: FollowLinks) -> Result<Arc<dyn RemoteTree>, Fatal> {
+        let found = self.named.iter().position(|known| known == named);
+        let Some((number, typed)) = found.and_then(|at| Some((at, self.typed.get(at)?))) else {
+            let message = format!("'{}' is no source of this job", named.to_path().display());
+            return Err(Fatal::refused(message, "use one version of dmover on both hosts"));
+        };
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        let line = SourceLine { connection: Arc::clone(&self.connection), number };
+        let opening = Opening { display: typed.clone(), follow, preserve: self.preserve };
+        Ok(Arc::new(RemoteSource::open(Arc::new(line), opening)?))
+    }
+
+    fn names(&self, path: &PathBytes) -> bool {
+        self.named.contains(path)
+    }
+}
+
+/// Carries the requests about one source.
+#[derive(Debug)]
+struct SourceLine {
+    connection: Arc<Connection>,
+    number: u32,
+}
+
+impl Line for SourceLine {
+    fn request(&self, message: &[u8]) -> Result<Channel, Broken> {
+        let request = message.to_vec();
+        let message = encode(&DelegateRequest::Source { number: self.number, request });
+        if message.len() > PAYLOAD_MAX {
+            return Err(Broken::Cancelled("the request is too long for a message".into()));
+        }
+        self.connection.request(&message)
+    }
+
+    fn is_over(&self) -> Option<Broken> {
+        self.connection.is_over()
+    }
+
+    fn fatal(&self, why: &Broken) -> Fatal {
+        match why {
+            Broken::Cancelled(reason) => Fatal::refused(
+                format!("the host of the command refuses: {reason}"),
+                "use one version of dmover on both hosts",
+            ),
+            why => lost(why),
+        }
+    }
+}
