@@ -670,8 +670,12 @@ mod tests {
 
     #[test]
     fn a_colon_before_the_first_slash_names_another_machine() {
-        assert!(spec("dmover copy host:a b").is_err());
-        assert!(spec("dmover copy ./host:a b").is_ok());
-        assert!(spec("dmover copy a/b:c d").is_ok());
+        let is_remote = |line| spec(line).unwrap().sources_are_remote;
+        assert!(is_remote("dmover copy host:a b"));
+        assert!(is_remote("dmover copy host:a ann@host2:/b c"));
+        assert!(!is_remote("dmover copy ./host:a b"));
+        assert!(!is_remote("dmover copy a/b:c d"));
+        assert!(spec("dmover copy host:a b c").is_err(), "a host and this one");
+        assert!(spec("dmover copy host: b").is_err(), "no path");
     }
 }

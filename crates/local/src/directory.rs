@@ -115,6 +115,20 @@ pub struct TargetDirectory {
 }
 
 impl SourceDirectory {
+    /// Whether it is read through messages.
+    pub fn is_remote(&self) -> bool {
+        matches!(self.handle, DirectoryHandle::Remote(_))
+    }
+
+    /// These files will be opened soon, in this order. `follows`: what a name is a symbolic link to.
+    pub fn announce(&self, names: &[&[u8]], follows: bool) {
+        if let DirectoryHandle::Remote(directory) = &self.handle
+            && !names.is_empty()
+        {
+            directory.announce(names, follows);
+        }
+    }
+
     /// Another handle of the directory.
     ///
     /// # Errors

@@ -69,8 +69,8 @@ const COPY: Verbs = Verbs::Copy;
 const SYNC: Verbs = Verbs::Sync;
 const BOTH: Verbs = Verbs::Both;
 
-const REMOTE: &str =
-    "both trees must be mounted on this host: dmover does not copy to or from other hosts yet";
+const REMOTE: &str = "the other host runs dmover over ssh: --ssh-command takes ssh with its options, --agent the path \
+                      of dmover there";
 const DELETES: &str = "use --delete=during, --delete=delay or --delete=after";
 const NEVER_DELETES: &str = "copy never deletes anything at DEST; use 'dmover sync --delete', which takes =during, =delay or =after";
 const OWNERS: &str =
@@ -172,16 +172,16 @@ pub const HABITS: &[Habit] = &[
         &["-o"],
         COPY,
         Refused(
-            "rsync -o keeps owners: omit it, they are kept; scp -o takes an option of ssh: omit both, dmover does \
-             not use ssh to copy",
+            "rsync -o keeps owners: omit it, they are kept; scp -o takes an option of ssh: use \
+             --ssh-command 'ssh -o OPTION'",
         ),
     ),
     row(
         &["-D"],
         COPY,
         Refused(
-            "rsync -D keeps devices, FIFOs and sockets: omit it, they are kept; scp -D names an sftp server: omit \
-             both, dmover does not use ssh to copy",
+            "rsync -D keeps devices, FIFOs and sockets: omit it, they are kept; scp -D names an sftp server, which \
+             dmover does not use",
         ),
     ),
     row(&["-s", "--symbolic-link", "--link", "--attributes-only", "--parents"], COPY, Refused(CP)),
@@ -208,7 +208,10 @@ pub const HABITS: &[Habit] = &[
             "add the directories that rsync would create to DEST, or list paths by --files-from",
         ),
     ),
-    row(&["-e", "--rsh", "--rsync-path", "--blocking-io"], BOTH, Refused(REMOTE)),
+    row(&["-e", "--rsh"], BOTH, Renamed("--ssh-command")),
+    row(&["--rsync-path"], BOTH, Refused("--agent names the path of dmover at the other host")),
+    row(&["--blocking-io"], BOTH, Ignored("it makes no difference with ssh")),
+    row(&["-3"], BOTH, Ignored("content between two other hosts passes through this one")),
     row(
         &["-F"],
         BOTH,
@@ -399,7 +402,7 @@ pub const HABITS: &[Habit] = &[
         Refused("omit it: a file that differs is copied without block checksums"),
     ),
     row(
-        &["-M", "--remote-option", "-3", "--address", "--port", "--sockopts", "--password-file"],
+        &["-M", "--remote-option", "--address", "--port", "--sockopts", "--password-file"],
         BOTH,
         Refused(REMOTE),
     ),

@@ -20,6 +20,7 @@ mod deferred_rename;
 impl Mover<'_> {
     /// Applies a batch of planned entries of one directory.
     pub(crate) fn apply(&mut self, level: &Level, batch: Vec<Planned>) {
+        self.announce(level, &batch);
         for planned in batch {
             if self.engine.control.is_stopping() {
                 let path = level.target_path(planned.record.destination_name().as_bytes());
@@ -33,6 +34,22 @@ impl Mover<'_> {
             self.lease.extend();
             self.tell_much();
         }
+    }
+
+    /// Tells a source that is read through messages which files will be opened.
+    fn announce(&self, level: &Level, batch: &[Planned]) {
+        let engine = self.engine;
+        let only_shows = engine.spec.verb.fills() && engine.spec.policy.dry_run;
+        if !level.source.is_remote() || only_shows || engine.control.is_stopping() {
+            return;
+        }
+        let opened = batch.iter().filter(|planned| {
+            let passes =
+                matches!(planned.decision, Decision::Skip | Decision::Clear | Decision::Refuse(..));
+            planned.record.metadata.kind == EntryKind::File && !passes
+        });
+        let names: Vec<&[u8]> = opened.map(|planned| planned.record.name.as_bytes()).collect();
+        level.source.announce(&names, engine.follows(level));
     }
 
     /// Copies one entry, with retries. Returns whether it is in place afterwards.

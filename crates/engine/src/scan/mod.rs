@@ -488,7 +488,9 @@ impl Mover<'_> {
     /// Plans and applies names of one directory; subdirectories are kept for later.
     fn take_names(&mut self, frames: &mut [Frame], names: Vec<Seen>) {
         let Some(frame) = frames.last() else { return };
-        let at_sight = self.strategy.opens_at_sight(self.engine, &frame.level);
+        // Through messages it is better to look first, and to announce all that will be opened.
+        let at_sight = !frame.level.source.is_remote()
+            && self.strategy.opens_at_sight(self.engine, &frame.level);
         let mut batch = Vec::with_capacity(if at_sight { 0 } else { names.len().min(BATCH) });
         let mut names = VecDeque::from(names);
         let (mut taken, mut since) = (0, Instant::now());
