@@ -46,7 +46,7 @@ impl Tree {
         hashing: &Hashing<'_>,
     ) -> Answer<Vec<Vec<Digest>>> {
         // Nothing is written, so these names are not used.
-        let names = TemporaryNames::new(&JobId(String::new()), 0);
+        let names = TemporaryNames::new(&JobId("0".repeat(12)), 0);
         let mut tools = Tools::new((BUFFER_BYTES, 0), false);
         let local = self.host.local(hashing);
         let names = Temporaries::new(&names, 0);
