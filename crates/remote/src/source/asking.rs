@@ -93,7 +93,9 @@ impl Asking {
             let words = "the path is too long for a message to another host";
             return Err(self.plain(about, ErrorClass::NameTooLong, words));
         }
-        if let Some(why) = lock(&self.broken).clone() {
+        // By itself, so that the lock is free again below.
+        let known = lock(&self.broken).clone();
+        if let Some(why) = known {
             return Err(self.failed(about, why));
         }
         let sent = self.line.request(&message).and_then(|channel| {

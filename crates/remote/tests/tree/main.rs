@@ -1,4 +1,10 @@
 //! A tree that an agent serves and a job reads, in one process: what the job sees is compared with what `std::fs` and the
 //! programs of the system see.
+mod attributes;
+mod broken;
+mod changes;
+mod content;
+mod links;
 mod near;
 mod reading;
+mod requests;

@@ -1,10 +1,13 @@
 //! Lists, looks and content.
-use dmover_model::{EntryKind, TreePath};
-use dmover_tree::{RemoteFile, RemoteTree};
-use std::collections::BTreeMap;
+use dmover_model::{EntryKind, ErrorClass, FollowLinks, TreePath};
+use dmover_remote::RemoteSource;
+use dmover_tree::{ListedKind, RemoteFile, RemoteTree};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
-use super::near::{plain, scratch};
+use super::near::{Near, opening, plain, scratch};
 
 /// All bytes of a file from an offset on, read in pieces of this length.
 pub fn all(file: &dyn RemoteFile, mut at: u64, piece: usize) -> Vec<u8> {
@@ -62,4 +65,131 @@ fn a_tree_is_listed_looked_at_and_read() {
     assert_eq!(all(&*empty, 0, 2), b"");
     let error = below.look(b"none", false).unwrap_err();
     assert_eq!(error.path, super::near::display(&root.path().join("d/none")));
+}
+
+#[test]
+fn names_are_any_bytes() {
+    let root = scratch();
+    let names: [&[u8]; 6] = [b"a\nb", b"\xff\xfe", b" ", b"-x", b"a\\", &[b'n'; 255]];
+    for name in names {
+        std::fs::write(root.path().join(OsStr::from_bytes(name)), name).unwrap();
+    }
+    let (tree, _near) = plain(root.path());
+    let top = tree.open(&TreePath::root(), false).unwrap();
+    let mut listed = BTreeSet::new();
+    top.list(&mut |name, kind, _| {
+        assert!(matches!(kind, ListedKind::File | ListedKind::Unknown));
+        listed.insert(name.to_vec())
+    })
+    .unwrap();
+    assert_eq!(listed, names.map(<[u8]>::to_vec).into());
+    for name in names {
+        let file = top.open_file(name, false).unwrap();
+        assert_eq!(all(&*file, 0, 1000), name);
+    }
+    for none in [&b""[..], b".", b"..", b"a/b", b"a\0"] {
+        assert!(top.look(none, false).is_err(), "{none:?}");
+        assert!(top.open_file(none, false).is_err(), "{none:?}");
+        assert!(top.enter(none, true).is_err(), "{none:?}");
+    }
+}
+
+#[test]
+fn many_names_come_with_their_metadata_and_each_once() {
+    let root = scratch();
+    for number in 0..20_000 {
+        std::fs::write(root.path().join(format!("{number:05}")), b"").unwrap();
+    }
+    let (tree, near) = plain(root.path());
+    let top = tree.open(&TreePath::root(), false).unwrap();
+    near.requests();
+    let mut names = BTreeSet::new();
+    top.list(&mut |name, _, _| names.insert(name.to_vec())).unwrap();
+    assert_eq!(names.len(), 20_000);
+    for name in &names {
+        assert_eq!(top.look(name, false).unwrap().0.size, 0);
+    }
+    assert_eq!(near.requests(), 1);
+    // A second look of an entry asks again, and sees what is there now.
+    std::fs::write(root.path().join("00007"), b"more").unwrap();
+    assert_eq!(top.look(b"00007", false).unwrap().0.size, 4);
+    assert_eq!(near.requests(), 1);
+    // A list that ends early.
+    let mut left = 3;
+    top.list(&mut |_, _, _| {
+        left -= 1;
+        left > 0
+    })
+    .unwrap();
+    assert_eq!(left, 0);
+    assert_eq!(top.look(b"00008", false).unwrap().0.size, 0);
+}
+
+#[test]
+fn announced_files_come_without_a_wait() {
+    let root = scratch();
+    let names: Vec<String> = (0..200).map(|number| format!("{number:03}")).collect();
+    for name in &names {
+        std::fs::write(root.path().join(name), name).unwrap();
+    }
+    let (tree, near) = plain(root.path());
+    let top = tree.open(&TreePath::root(), false).unwrap();
+    let announced: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
+    near.requests();
+    top.announce(&announced, false);
+    assert_eq!(near.requests(), 32);
+    for (number, name) in names.iter().enumerate() {
+        if number % 7 == 3 {
+            // This one is not wanted any more.
+            continue;
+        }
+        let file = top.open_file(name.as_bytes(), false).unwrap();
+        assert_eq!(all(&*file, 0, 100), name.as_bytes());
+        assert_eq!(file.now().unwrap(), *file.metadata());
+    }
+    assert!(near.requests() <= 200);
+    // Of a file that is gone, the error comes when it is opened.
+    top.announce(&[b"gone", b"001"], false);
+    assert_eq!(top.open_file(b"gone", false).unwrap_err().class, ErrorClass::Vanished);
+    assert_eq!(all(&*top.open_file(b"001", false).unwrap(), 0, 100), b"001");
+}
+
+#[test]
+fn a_root_that_is_a_file_is_read_from_the_directory_above_it() {
+    let root = scratch();
+    std::fs::write(root.path().join("f"), b"content").unwrap();
+    std::fs::write(root.path().join("other"), b"secret").unwrap();
+    let (tree, _near) = plain(&root.path().join("f"));
+    assert_eq!(tree.root().metadata.kind, EntryKind::File);
+    assert_eq!(tree.root().name.as_deref(), Some(&b"f"[..]));
+    let canonical = std::fs::canonicalize(root.path().join("f")).unwrap();
+    assert_eq!(tree.root().canonical.to_path(), canonical);
+    let above = tree.open_above().unwrap();
+    assert_eq!(all(&*above.open_file(b"f", false).unwrap(), 0, 3), b"content");
+    assert_eq!(above.look(b"f", false).unwrap().0.size, 7);
+    // What is beside it is not served.
+    assert_eq!(above.open_file(b"other", false).unwrap_err().class, ErrorClass::Escaped);
+    assert_eq!(above.look(b"other", false).unwrap_err().class, ErrorClass::Escaped);
+    assert_eq!(above.list(&mut |_, _, _| true).unwrap_err().class, ErrorClass::Escaped);
+    assert!(above.attributes(b"", false).is_err());
+    assert!(tree.open(&TreePath::root().join(b"other"), false).is_err());
+}
+
+#[test]
+fn a_root_that_cannot_be_opened_is_refused_in_one_line() {
+    let root = scratch();
+    std::fs::write(root.path().join("f"), b"").unwrap();
+    for (path, words) in [
+        ("none", "' does not exist"),
+        ("none/x", "': No such file or directory"),
+        ("f/", "' is not a directory"),
+    ] {
+        let path = root.path().join(path);
+        let refused = RemoteSource::open(Near::to(&path), opening(&path, FollowLinks::Never));
+        let why = refused.unwrap_err();
+        assert_eq!(why.exit_code(), dmover_model::ExitCode::Usage);
+        let message = why.to_string();
+        assert!(message.contains("'host:/dev/shm/") && message.contains(words), "{message}");
+        assert!(!why.hint().is_empty() && !message.contains('\n'));
+    }
 }

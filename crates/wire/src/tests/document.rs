@@ -74,12 +74,21 @@ fn counters_have_the_numbers_of_the_document() {
     assert_eq!(shown, known);
 }
 
+/// A number with commas between groups of three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().collect();
+    String::from_utf8(groups.join(&b',')).unwrap()
+}
+
 #[test]
 fn the_limits_are_those_of_the_document() {
     for text in [
         format!("This program speaks protocol {PROTOCOL} and protocol {OLDEST}:"),
         format!("| value, decompressed | {} MiB,", SIZE_MAX >> 20),
         format!("| {} Mi | refused. A list then has", NUMBERS_MAX >> 20),
+        format!("for a file of at most {} bytes without holes", grouped(HEAD_CONTENT_MAX)),
+        format!("has at most {} pieces", grouped(PIECES_MAX)),
         format!("ping `{:02x} {:02x}`", PING[0], PING[1]),
     ] {
         assert!(DOCUMENT.contains(&text), "{text}");
@@ -117,6 +126,8 @@ fn the_examples_of_the_document_are_read_and_written() {
             "OutcomeMessage" => exemplify::<OutcomeMessage>(hex, shown),
             "LogMessage" => exemplify::<LogMessage>(hex, shown),
             "PoolMessage" => exemplify::<PoolMessage>(hex, shown),
+            "Request" => exemplify::<Request>(hex, shown),
+            "ContentPart" => exemplify::<ContentPart>(hex, shown),
             "Control" => exemplify::<Broadcast>(hex, shown),
             "Sealed" => {
                 let Some(Envelope::Sealed(sealed)) = open(&bytes) else { panic!("{shown}") };
@@ -137,5 +148,5 @@ fn the_examples_of_the_document_are_read_and_written() {
             _ => panic!("{name} is no message"),
         }
     }
-    assert_eq!(seen.len(), 10, "{seen:?}");
+    assert_eq!(seen.len(), 12, "{seen:?}");
 }
