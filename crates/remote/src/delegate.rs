@@ -20,7 +20,7 @@ pub enum DelegatedSource {
     /// A tree of this host.
     Here(Box<TreeService>),
     /// A tree of a third host, whose answers pass through here.
-    There(RemoteAgent),
+    There(Box<RemoteAgent>),
 }
 
 /// Serves a job that another host runs.

@@ -85,7 +85,7 @@ impl Sources {
         }
         let connect = |source: &RemotePath| {
             let agent = RemoteAgent::connect(&source.host, &source.path, options)?;
-            Ok((source.typed.clone(), DelegatedSource::There(agent)))
+            Ok((source.typed.clone(), DelegatedSource::There(Box::new(agent))))
         };
         remote.iter().map(connect).collect::<Result<_, Fatal>>().map(Some)
     }
