@@ -75,10 +75,10 @@ impl RemoteSource {
     ///
     /// # Errors
     /// It does not exist or cannot be read, or the connection is over.
-    pub fn open(line: Arc<dyn Line>, opening: Opening) -> Result<Self, Fatal> {
+    pub fn open(line: &Arc<dyn Line>, opening: Opening) -> Result<Self, Fatal> {
         let Opening { display, follow, preserve } = opening;
         let begin = Begin { display: display.clone(), follow, preserve };
-        let asking = Asking::new(Arc::clone(&line), display);
+        let asking = Asking::new(Arc::clone(line), display);
         let begun = asking.begin(&Request::Begin(begin)).map_err(|why| line.fatal(&why))?;
         match begun {
             Begun::Root(root) => {
