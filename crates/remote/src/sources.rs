@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use crate::source::{Opening, RemoteSource};
+use crate::source::{Line, Opening, RemoteSource};
 
 /// Opens the trees that a job names, each with a connection of its own.
 #[derive(Debug, Clone)]
@@ -50,5 +50,6 @@ pub fn connect(
     opening: Opening,
 ) -> Result<RemoteSource, Fatal> {
     let agent = RemoteAgent::connect(host, path, options)?;
-    RemoteSource::open(Arc::new(agent), opening)
+    let line: Arc<dyn Line> = Arc::new(agent);
+    RemoteSource::open(line, opening)
 }

@@ -1,6 +1,5 @@
 //! Attributes, and permissions.
 use dmover_model::{AttributeSet, ErrorClass, FollowLinks, TreePath};
-use dmover_remote::RemoteSource;
 use dmover_tree::RemoteTree;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use super::near::{Near, opening, plain, scratch};
+use super::near::{Near, opening, plain, read, scratch};
 
 /// An access ACL: the owner may do all, the user 12345 read, the owning group execute, the mask read and execute.
 const ACL: [u8; 44] = [
@@ -60,19 +59,21 @@ fn attributes_are_those_of_the_entry() {
         preserve: AttributeSet::NONE,
         ..opening(root.path(), FollowLinks::Never)
     };
-    let tree = RemoteSource::open(Near::to(root.path()), none).unwrap();
+    let tree = read(&Near::to(root.path()), none).unwrap();
     let top = tree.open(&TreePath::root(), false).unwrap();
     let found = top.open_file(b"f", false).unwrap().attributes().unwrap();
     assert_eq!(found, dmover_tree::EntryAttributes::default());
 }
 
-const UNREADABLE: &str = "DMOVER_TEST_UNREADABLE";
+/// The name of the copy of this program that another user runs.
+const PROGRAM: &str = "run_by_another_user";
 
 /// Runs again as a user whom permissions hold back.
 #[test]
 fn what_may_not_be_read_is_denied() {
-    if let Some(root) = std::env::var_os(UNREADABLE) {
-        check_denied(Path::new(&root));
+    let own = std::env::current_exe().unwrap();
+    if own.ends_with(PROGRAM) {
+        check_denied(own.parent().unwrap());
         return;
     }
     let root = scratch();
@@ -89,11 +90,11 @@ fn what_may_not_be_read_is_denied() {
         mode(&root.path().join("d"), 0o700);
         return;
     }
-    let program = root.path().join("program");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let program = root.path().join(PROGRAM);
+    std::fs::copy(own, &program).unwrap();
     let name = "attributes::what_may_not_be_read_is_denied";
     let mut again = Command::new(&program);
-    again.args(["--exact", name]).env(UNREADABLE, root.path()).uid(65_534).gid(65_534);
+    again.args(["--exact", name]).uid(65_534).gid(65_534);
     let output = again.current_dir("/").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
@@ -108,7 +109,7 @@ fn check_denied(root: &Path) {
     assert_eq!(top.enter(b"d", false).unwrap_err().class, ErrorClass::Denied);
     assert_eq!(top.look(b"f", false).unwrap().0.size, 6);
     let denied = root.join("d");
-    let refused = RemoteSource::open(Near::to(&denied), opening(&denied, FollowLinks::Never));
+    let refused = read(&Near::to(&denied), opening(&denied, FollowLinks::Never));
     let message = refused.unwrap_err().to_string();
     assert!(message.contains("/d': Permission denied"), "{message}");
 }

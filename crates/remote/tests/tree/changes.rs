@@ -42,7 +42,7 @@ fn an_open_file_stays_the_one_that_was_opened() {
     let file = top.open_file(b"f", false).unwrap();
     std::fs::write(root.path().join("new"), vec![2; 600_000]).unwrap();
     std::fs::rename(root.path().join("new"), &path).unwrap();
-    assert!(all(&*file, 0, 1 << 20) == [1; 600_000]);
+    assert!(all(&*file, 0, 1 << 20) == vec![1; 600_000]);
     // More files than stay open take its place at the agent.
     for number in 0..100 {
         let name = format!("{number}");

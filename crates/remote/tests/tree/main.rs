@@ -1,5 +1,7 @@
 //! A tree that an agent serves and a job reads, in one process: what the job sees is compared with what `std::fs` and the
 //! programs of the system see.
+#![allow(clippy::unwrap_used)]
+
 mod attributes;
 mod broken;
 mod changes;

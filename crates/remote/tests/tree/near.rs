@@ -82,8 +82,13 @@ pub fn opening(root: &Path, follow: FollowLinks) -> Opening {
 /// Opens a tree, and the connection below it.
 pub fn open(root: &Path, follow: FollowLinks) -> (RemoteSource, Arc<Near>) {
     let near = Near::to(root);
+    (read(&near, opening(root, follow)).unwrap(), near)
+}
+
+/// Opens the tree of a connection.
+pub fn read(near: &Arc<Near>, opening: Opening) -> Result<RemoteSource, Fatal> {
     let line: Arc<dyn Line> = near.clone();
-    (RemoteSource::open(line, opening(root, follow)).unwrap(), near)
+    RemoteSource::open(line, opening)
 }
 
 /// A tree that follows no links.

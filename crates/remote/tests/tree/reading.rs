@@ -1,13 +1,12 @@
 //! Lists, looks and content.
 use dmover_model::{EntryKind, ErrorClass, FollowLinks, TreePath};
-use dmover_remote::RemoteSource;
 use dmover_tree::{ListedKind, RemoteFile, RemoteTree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
-use super::near::{Near, opening, plain, scratch};
+use super::near::{Near, opening, plain, read, scratch};
 
 /// All bytes of a file from an offset on, read in pieces of this length.
 pub fn all(file: &dyn RemoteFile, mut at: u64, piece: usize) -> Vec<u8> {
@@ -185,7 +184,7 @@ fn a_root_that_cannot_be_opened_is_refused_in_one_line() {
         ("f/", "' is not a directory"),
     ] {
         let path = root.path().join(path);
-        let refused = RemoteSource::open(Near::to(&path), opening(&path, FollowLinks::Never));
+        let refused = read(&Near::to(&path), opening(&path, FollowLinks::Never));
         let why = refused.unwrap_err();
         assert_eq!(why.exit_code(), dmover_model::ExitCode::Usage);
         let message = why.to_string();
