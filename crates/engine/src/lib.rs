@@ -81,6 +81,7 @@ pub use control::{Control, StopReason};
 pub use coordinator_client::CoordinatorClient;
 pub use delete_guard::Withheld;
 pub use dmover_local::capability;
+pub use dmover_local::comparison::compared_by;
 pub use dmover_local::destination_lock::DestinationLock;
 pub use dmover_local::fanotify_feed::FanotifyFeed;
 pub use dmover_local::mounts::mounts_here;

@@ -9,6 +9,7 @@ use dmover_sys::{
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use crate::root_side::RootSide;
 
@@ -44,6 +45,8 @@ pub struct Facts {
     /// It is a kernel file system with known behaviour: a new entry has the documented owner and mode, and close(2)
     /// reports no late errors.
     pub local: bool,
+    /// The most by which the clock that sets its times may differ from the clock of this host, if that was measured.
+    pub clock_skew: Option<Duration>,
     /// It does not report holes of files.
     pub tells_no_gaps: AtomicBool,
     /// Space reserved for a file is used in place by later writes.
@@ -100,6 +103,11 @@ impl RefusedMount {
 }
 
 impl Facts {
+    /// Of a file system of another host, of which only this is known.
+    pub(crate) fn of_other_host(clock_skew: Option<Duration>) -> Self {
+        Self { clock_skew, ..Self::default() }
+    }
+
     /// Whether a fact was learnt.
     pub fn is(&self, fact: &AtomicBool) -> bool {
         fact.load(Ordering::Relaxed)

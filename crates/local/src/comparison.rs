@@ -1,6 +1,6 @@
 //! Ranges of two files, compared byte by byte; or by digests of pieces if one of them is read through messages, so that only
 //! pieces that differ are transferred.
-use dmover_model::{ByteRange, Digest, EntryError, HashType, Shape};
+use dmover_model::{ByteRange, Digest, DigestPolicy, EntryError, HashType};
 use dmover_observe::Counter;
 use dmover_plan::verify::merged;
 use dmover_tree::RemoteFile;
@@ -17,6 +17,11 @@ use crate::source::Content;
 const PIECE: u64 = 64 << 10;
 /// The length of a part, which both hosts hash at the same time.
 const PART: u64 = 64 << 20;
+
+/// The digests by which files of two hosts are compared.
+pub fn compared_by() -> DigestPolicy {
+    DigestPolicy { piece_bytes: Some(PIECE), ..DigestPolicy::plain(HashType::Blake3) }
+}
 
 impl Session<'_> {
     /// Compares a range of two files, which may change meanwhile.
@@ -74,7 +79,7 @@ impl Session<'_> {
                 // Otherwise hashing counts it.
                 self.local.content().reports.add(Counter::BytesCompared, part.len());
             }
-            let shape = Shape::plain(HashType::Blake3, part.len(), PIECE);
+            let shape = compared_by().shape(part.len());
             for piece in differing(&shape, part.start, &found, &expected) {
                 let piece = ByteRange { end: piece.end.min(part.end), ..piece };
                 ranges.extend(self.compare_bytes([one, other], piece, shown)?);
@@ -92,7 +97,7 @@ impl Session<'_> {
         part: ByteRange,
         [first_shown, second_shown]: [Shown<'_>; 2],
     ) -> Result<[Vec<Digest>; 2], EntryError> {
-        let shape = Shape::plain(HashType::Blake3, part.len(), PIECE);
+        let shape = compared_by().shape(part.len());
         let all = ByteRange { start: 0, end: part.len() };
         let (is_given_up, hashed) = (AtomicBool::new(false), AtomicU64::new(0));
         let given_up = first_shown();

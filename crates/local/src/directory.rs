@@ -4,7 +4,7 @@ use dmover_model::{
 };
 use dmover_observe::{Activity, activity};
 use dmover_plan::acl;
-use dmover_plan::history::Clocks;
+use dmover_plan::history::{Clocks, SKEW};
 use dmover_sys::flags::{self, Project};
 use dmover_sys::stat::ATTRIBUTE_MOUNT_ROOT;
 use dmover_sys::xattr::{self, Held};
@@ -211,6 +211,7 @@ pub fn clocks(source: &SourceDirectory, target: Option<&TargetDirectory>) -> Clo
     Clocks {
         source_is_local: source.facts.local,
         destination_is_local: target.is_some_and(|target| target.facts.local),
+        source_skew: source.facts.clock_skew.unwrap_or(SKEW),
     }
 }
 
@@ -472,10 +473,11 @@ impl Local<'_> {
     }
 }
 
-/// A directory of a source that is read through messages. Other clocks than those of this host set its times, and none of
-/// its features can be used from here.
+/// A directory of a source that is read through messages. Another clock than that of this host sets its times, and none of its
+/// features can be used from here.
 fn remote_directory(directory: Arc<dyn RemoteDirectory>, place: Place) -> SourceDirectory {
-    let (metadata, facts) = (directory.metadata().clone(), Arc::default());
+    let metadata = directory.metadata().clone();
+    let facts = Arc::new(Facts::of_other_host(directory.clock_skew()));
     let handle = DirectoryHandle::Remote(directory);
     SourceDirectory { handle, place, metadata, facts, handed_down: OnceLock::new() }
 }

@@ -11,7 +11,7 @@ pub mod base;
 pub mod capability;
 mod case;
 mod checked;
-mod comparison;
+pub mod comparison;
 pub mod content;
 pub mod counted_tree;
 pub mod destination_lock;

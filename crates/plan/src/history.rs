@@ -27,12 +27,18 @@ pub struct Clocks {
     pub source_is_local: bool,
     /// Those of the destination do.
     pub destination_is_local: bool,
+    /// How far the source's clock may differ from that of this host, if it is another one.
+    pub source_skew: Duration,
 }
 
 impl Clocks {
     /// How far they may differ.
     fn skew(self) -> Duration {
-        if self.source_is_local && self.destination_is_local { Duration::ZERO } else { SKEW }
+        match (self.source_is_local, self.destination_is_local) {
+            (true, true) => Duration::ZERO,
+            (false, true) => self.source_skew,
+            (_, false) => SKEW,
+        }
     }
 
     /// The latest time of the last change of a source entry, by the clock of the destination. With times in whole
@@ -123,7 +129,8 @@ mod tests {
     use super::*;
     use dmover_model::{Identity, MountId};
 
-    const HERE: Clocks = Clocks { source_is_local: true, destination_is_local: true };
+    const HERE: Clocks =
+        Clocks { source_is_local: true, destination_is_local: true, source_skew: SKEW };
     const FAR_SOURCE: Clocks = Clocks { source_is_local: false, ..HERE };
     const FAR_DESTINATION: Clocks = Clocks { destination_is_local: false, ..HERE };
 

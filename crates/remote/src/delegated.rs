@@ -4,6 +4,7 @@ use dmover_model::{AttributeSet, Fatal, FollowLinks, PathBytes};
 use dmover_net::connection::{Broken, Channel, Connection};
 use dmover_net::frame::PAYLOAD_MAX;
 use dmover_tree::{RemoteTree, RemoteTrees};
+use dmover_wire::agent::WithHead;
 use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream};
 use dmover_wire::{decode, encode};
 use std::io::Read;
@@ -46,10 +47,10 @@ impl Delegated {
         &self,
         named: Vec<PathBytes>,
         typed: Vec<PathBytes>,
-        preserve: AttributeSet,
+        (preserve, with_head): (AttributeSet, WithHead),
     ) -> DelegatedSources {
         let connection = Arc::clone(&self.connection);
-        DelegatedSources { connection, named, typed, preserve }
+        DelegatedSources { connection, named, typed, preserve, with_head }
     }
 
     /// Calls `each` with every signal that the process of the user gets, on a thread.
@@ -123,6 +124,7 @@ pub struct DelegatedSources {
     named: Vec<PathBytes>,
     typed: Vec<PathBytes>,
     preserve: AttributeSet,
+    with_head: WithHead,
 }
 
 impl RemoteTrees for DelegatedSources {
@@ -134,7 +136,8 @@ impl RemoteTrees for DelegatedSources {
         };
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         let line = SourceLine { connection: Arc::clone(&self.connection), number };
-        let opening = Opening { display: typed.clone(), follow, preserve: self.preserve };
+        let (preserve, with_head) = (self.preserve, self.with_head.clone());
+        let opening = Opening { display: typed.clone(), follow, preserve, with_head };
         Ok(Arc::new(RemoteSource::open(Arc::new(line), opening)?))
     }
 

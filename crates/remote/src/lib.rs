@@ -15,6 +15,7 @@ mod sources;
 
 pub use delegate::{Delegate, DelegatedSource, Print};
 pub use delegated::{Delegated, DelegatedSources};
+pub use dmover_wire::agent::WithHead;
 pub use dmover_wire::delegation::{DelegatedJob, OutputStream};
 pub use serve::TreeService;
 pub use source::{Line, Opening, RemoteSource};

@@ -2,9 +2,7 @@
 use dmover_model::{EntryKind, PathBytes};
 use dmover_net::agent::Service;
 use dmover_net::connection::{Broken, Channel};
-use dmover_wire::agent::{
-    Begin, Begun, Inspection, Request, RootKind, UNKNOWN_REQUEST, encode_content,
-};
+use dmover_wire::agent::{Begin, Begun, Inspection, Request, RootKind, UNKNOWN_REQUEST};
 use dmover_wire::{decode, encode};
 use std::sync::OnceLock;
 
@@ -57,7 +55,10 @@ impl TreeService {
             }
         };
         match self.tree.set(tree) {
-            Ok(()) => Ok(Begun::Root(root)),
+            Ok(()) => {
+                let clock = self.tree.get().and_then(Tree::clock);
+                Ok(Begun::Root { root, clock })
+            }
             Err(_) => Err(Broken::Cancelled("the tree is open".into())),
         }
     }
@@ -92,9 +93,8 @@ impl Service for TreeService {
                 let answer = tree.attributes(&directory, name.as_ref(), follows);
                 send(channel, &encode(&answer))
             }
-            Request::Head { directory, name, follows } => {
-                let answer = tree.head(&directory, &name, follows);
-                send(channel, &encode_content(&answer))
+            Request::Heads { directory, names, follows } => {
+                tree.heads(&directory, (&names, follows), channel)
             }
             Request::Content { file, range } => tree.content(&file, range, channel),
             Request::NextData { file, at } => send(channel, &encode(&tree.next_data(&file, at))),

@@ -5,14 +5,16 @@ use dmover_model::{
 use dmover_net::RemoteAgent;
 use dmover_net::connection::{Broken, Channel};
 use dmover_tree::{RemoteDirectory, RemoteRoot, RemoteTree};
-use dmover_wire::agent::{Begin, Begun, DirectoryAt, Request};
+use dmover_wire::agent::{Begin, Begun, DirectoryAt, Request, WithHead};
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use asking::Asking;
 use directory::Directory;
 use looks::Known;
 use shared::Shared;
+use skew::Skew;
 use stream::OpenStreams;
 
 mod ahead;
@@ -21,6 +23,7 @@ mod directory;
 mod file;
 mod looks;
 mod shared;
+mod skew;
 mod stream;
 
 /// What carries requests to an agent.
@@ -61,6 +64,8 @@ pub struct Opening {
     pub follow: FollowLinks,
     /// Which attributes are read.
     pub preserve: AttributeSet,
+    /// What comes with the head of a short file.
+    pub with_head: WithHead,
 }
 
 /// A tree at another host. Dropping it and all that was opened in it ends the connection.
@@ -76,15 +81,21 @@ impl RemoteSource {
     /// # Errors
     /// It does not exist or cannot be read, or the connection is over.
     pub fn open(line: Arc<dyn Line>, opening: Opening) -> Result<Self, Fatal> {
-        let Opening { display, follow, preserve } = opening;
-        let begin = Begin { display: display.clone(), follow, preserve };
+        let Opening { display, follow, preserve, with_head } = opening;
+        let begin = Begin { display: display.clone(), follow, preserve, with_head };
         let asking = Asking::new(line, display);
+        let sent = SystemTime::now();
         match asking.begin(&Request::Begin(begin))? {
-            Begun::Root(root) => {
+            Begun::Root { root, clock } => {
+                let skew =
+                    Skew::measured(root.metadata.identity.mount, clock, (sent, SystemTime::now()));
                 let follows_all = matches!(follow, FollowLinks::Always | FollowLinks::AlwaysLinked);
                 asking.root_is(&root.metadata);
                 let (known, streams) = (Known::default(), OpenStreams::default());
-                Ok(Self { shared: Arc::new(Shared { asking, known, streams, follows_all }), root })
+                Ok(Self {
+                    shared: Arc::new(Shared { asking, known, streams, follows_all, skew }),
+                    root,
+                })
             }
             Begun::Refused { message, hint } => Err(Fatal::refused(message, hint)),
         }

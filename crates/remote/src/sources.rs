@@ -2,6 +2,7 @@
 use dmover_model::{AttributeSet, Fatal, FollowLinks, PathBytes};
 use dmover_net::{ConnectOptions, Endpoint, RemoteAgent, RemoteHost};
 use dmover_tree::{RemoteTree, RemoteTrees};
+use dmover_wire::agent::WithHead;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -13,12 +14,14 @@ use crate::source::{Line, Opening, RemoteSource};
 pub struct Sources {
     options: ConnectOptions,
     preserve: AttributeSet,
+    with_head: WithHead,
 }
 
 impl Sources {
-    /// `options`: how hosts are reached; `preserve`: which attributes are read.
-    pub fn new(options: ConnectOptions, preserve: AttributeSet) -> Self {
-        Self { options, preserve }
+    /// `options`: how hosts are reached; `preserve`: which attributes are read; `with_head`: what comes with the head of a
+    /// short file.
+    pub fn new(options: ConnectOptions, preserve: AttributeSet, with_head: WithHead) -> Self {
+        Self { options, preserve, with_head }
     }
 }
 
@@ -29,7 +32,8 @@ impl RemoteTrees for Sources {
             let message = format!("'{}' names no other host", shown.display());
             return Err(Fatal::refused(message, "name it as host:/path"));
         };
-        let opening = Opening { display: remote.typed, follow, preserve: self.preserve };
+        let (preserve, with_head) = (self.preserve, self.with_head.clone());
+        let opening = Opening { display: remote.typed, follow, preserve, with_head };
         Ok(Arc::new(connect(&remote.host, &remote.path, &self.options, opening)?))
     }
 

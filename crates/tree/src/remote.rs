@@ -10,6 +10,7 @@ use dmover_model::{
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The type of an entry as its directory lists it, without a look at the entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +111,10 @@ pub trait RemoteTrees: Send + Sync {
 pub trait RemoteDirectory: Debug + Send + Sync {
     /// Its metadata after opening, before anything was read.
     fn metadata(&self) -> &Metadata;
+
+    /// The most by which the clock that sets the times of its entries may differ from the clock of this host; `None`: not
+    /// known.
+    fn clock_skew(&self) -> Option<Duration>;
 
     /// Opens a directory in it. `follows`: also through a symbolic link.
     ///

@@ -4,8 +4,8 @@
 //! names them by path and by the identity that they had, so that an agent may close what it has not used for a while.
 use bytes::Bytes;
 use dmover_model::{
-    AttributeSet, ByteRange, Digest, EntryError, FollowLinks, Identity, Metadata, Name, PathBytes,
-    Shape, TreePath, Version,
+    AttributeSet, ByteRange, Digest, DigestPolicy, EntryError, FollowLinks, HashType, Identity,
+    Metadata, Name, PathBytes, Shape, Timestamp, TreePath, Version,
 };
 use dmover_tree::{EntryAttributes, ListedKind, RemoteRoot, Seen};
 use serde::{Deserialize, Serialize};
@@ -62,13 +62,13 @@ pub enum Request {
         /// Those of what a symbolic link leads to.
         follows: bool,
     },
-    /// Opens a regular file; answered with an [`Answer`] of a [`Head`].
-    Head {
-        /// Its directory.
+    /// Opens regular files; answered with lists of [`Answer`]s of [`Head`], which together have one for each name, in order.
+    Heads {
+        /// Their directory.
         directory: DirectoryAt,
-        /// Its name.
-        name: Name,
-        /// What the name is a symbolic link to.
+        /// Their names.
+        names: Vec<Name>,
+        /// What the names are symbolic links to.
         follows: bool,
     },
     /// Reads a range of a file; answered with [`ContentPart`]s.
@@ -106,8 +106,8 @@ pub enum Request {
 /// Why a request is refused that this version does not have.
 pub const UNKNOWN_REQUEST: &str = "this version does not have this request";
 
-/// The most bytes of a file whose content an agent sends with its head.
-pub const HEAD_CONTENT_MAX: u64 = 256 << 10;
+/// The most bytes of a file of which an agent sends more than the head.
+pub const SHORT_MAX: u64 = 256 << 10;
 
 /// The most pieces that one request may ask the digests of, over all shapes.
 pub const PIECES_MAX: u64 = 2 << 20;
@@ -124,13 +124,63 @@ pub struct Begin {
     pub follow: FollowLinks,
     /// Which attributes are read.
     pub preserve: AttributeSet,
+    /// What is sent with the head of a file of at most [`SHORT_MAX`] bytes.
+    pub with_head: WithHead,
+}
+
+/// What an agent sends with the head of a short file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WithHead {
+    /// Its content, unless it has holes.
+    Content,
+    /// The digests of its pieces.
+    Digests {
+        /// The hash function.
+        hash: HashType,
+        /// The length of a leaf in bytes, for a digest of a tree; `None`: a plain digest.
+        leaf: Option<u64>,
+        /// Content of at most so many bytes has a plain digest.
+        plain_up_to: u64,
+        /// The length of a piece in bytes; `None`: by the size of the file.
+        piece: Option<u64>,
+    },
+}
+
+impl WithHead {
+    /// The digests of a policy.
+    pub fn digests(policy: &DigestPolicy) -> Self {
+        let DigestPolicy { hash, leaf_bytes, plain_up_to_bytes, piece_bytes, .. } = *policy;
+        let (leaf, plain_up_to, piece) = (leaf_bytes, plain_up_to_bytes, piece_bytes);
+        Self::Digests { hash, leaf, plain_up_to, piece }
+    }
+
+    /// How the digests of a file of this length are computed; `None`: its content is sent.
+    pub fn shape(&self, length: u64) -> Option<Shape> {
+        match *self {
+            Self::Content => None,
+            Self::Digests { hash, leaf, plain_up_to, piece } => {
+                let policy = DigestPolicy {
+                    leaf_bytes: leaf,
+                    plain_up_to_bytes: plain_up_to,
+                    piece_bytes: piece,
+                    ..DigestPolicy::plain(hash)
+                };
+                Some(policy.shape(length))
+            }
+        }
+    }
 }
 
 /// The answer to [`Request::Begin`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Begun {
     /// The root is open.
-    Root(RemoteRoot),
+    Root {
+        /// What it is.
+        root: RemoteRoot,
+        /// The clock of the agent's host, if it sets the times of entries on the file system of the root.
+        clock: Option<Timestamp>,
+    },
     /// The root cannot be read.
     Refused {
         /// Why, in one line.
@@ -222,18 +272,26 @@ pub struct Head {
     pub metadata: Metadata,
     /// Its attributes.
     pub attributes: Answer<EntryAttributes>,
-    /// Its content, if that is short and without holes.
-    pub content: Option<HeadContent>,
+    /// What was asked for with the head, if the file is short.
+    pub short: Option<Short>,
 }
 
-/// The whole content of a short file.
+/// What comes with the head of a short file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeadContent {
-    /// The bytes.
-    #[serde(with = "serde_bytes")]
-    pub bytes: Vec<u8>,
-    /// The metadata of the file after they were read.
+pub struct Short {
+    /// Its whole content, or digests of it.
+    pub content: ShortContent,
+    /// The metadata of the file after it was read.
     pub after: Metadata,
+}
+
+/// The whole content of a short file, or digests of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ShortContent {
+    /// The bytes.
+    Bytes(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// How its digests were computed, and those of its pieces.
+    Digests(Shape, Vec<Digest>),
 }
 
 /// Part of the answer to [`Request::Content`].

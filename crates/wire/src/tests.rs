@@ -14,9 +14,10 @@ use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
 use super::agent::{
-    Answer, Begun, ContentPart, DigestPart, HEAD_CONTENT_MAX, Head, Inspection, ListPart,
-    PIECES_MAX, Request, encode_content,
+    Answer, Begun, ContentPart, DigestPart, Head, Inspection, ListPart, PIECES_MAX, Request,
+    SHORT_MAX, encode_content,
 };
+use super::delegation::{DelegateRequest, DelegatedJob};
 use super::encoding::from_plain;
 use super::*;
 use arbitrary::arbitrary;
@@ -26,7 +27,7 @@ macro_rules! for_each_message {
     ($function:ident $arguments:tt) => {
         for_each_message!(@ $function $arguments Call Reply TaskMessage OutcomeMessage LogMessage
             Broadcast PoolMessage Request Begun Inspection MetadataAnswer Looks AttributesAnswer
-            HeadAnswer ListPart ContentPart NextDataAnswer DigestPart)
+            HeadAnswers ListPart ContentPart NextDataAnswer DigestPart DelegateRequest DelegatedJob)
     };
     (@ $function:ident $arguments:tt $($type:ident)*) => {
         $($function::<$type> $arguments;)*
@@ -39,7 +40,7 @@ use for_each_message;
 type MetadataAnswer = Answer<Metadata>;
 type Looks = Vec<Answer<Seen>>;
 type AttributesAnswer = Answer<(Metadata, EntryAttributes)>;
-type HeadAnswer = Answer<Head>;
+type HeadAnswers = Vec<Answer<Head>>;
 type NextDataAnswer = Answer<NextData>;
 
 /// A broadcast: its number, and the state.
@@ -88,7 +89,7 @@ fn messages_keep_their_bytes() {
     // Each variant as protocol 8 has it, and those of agents as protocol 1 of connections has them. A line that has to
     // change needs another protocol number.
     let lines = include_str!("message_bytes.txt").lines();
-    assert_eq!(lines.clone().count(), 116);
+    assert_eq!(lines.clone().count(), 124);
     for line in lines {
         let mut words = line.splitn(3, ' ');
         let [name, hex, shown] = [(); 3].map(|()| words.next().unwrap());
@@ -103,11 +104,13 @@ fn messages_keep_their_bytes() {
             "Metadata" => check::<MetadataAnswer>(hex, shown),
             "Looks" => check::<Looks>(hex, shown),
             "Attributes" => check::<AttributesAnswer>(hex, shown),
-            "Head" => check::<HeadAnswer>(hex, shown),
+            "Heads" => check::<HeadAnswers>(hex, shown),
             "ListPart" => check::<ListPart>(hex, shown),
             "ContentPart" => check::<ContentPart>(hex, shown),
             "NextData" => check::<NextDataAnswer>(hex, shown),
             "DigestPart" => check::<DigestPart>(hex, shown),
+            "DelegateRequest" => check::<DelegateRequest>(hex, shown),
+            "DelegatedJob" => check::<DelegatedJob>(hex, shown),
             _ => panic!("{name} is no message"),
         }
     }

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::remote::with_head;
 use super::run::exit;
 use super::{copy, sync, verify};
 use crate::args::{Cli, Verb};
@@ -95,7 +96,8 @@ fn start(delegated: &Delegated, job: DelegatedJob) -> ExitCode {
         return exit(Code::Usage);
     };
     let remote = spec.sources_are_remote.then(|| {
-        let sources = delegated.sources(spec.sources.clone(), job.typed, spec.policy.preserve);
+        let reads = (spec.policy.preserve, with_head(&spec));
+        let sources = delegated.sources(spec.sources.clone(), job.typed, reads);
         Arc::new(sources) as Arc<dyn RemoteTrees>
     });
     let received = Received { spec, remote };

@@ -1,8 +1,8 @@
 //! Sources on other hosts.
 use dmover_engine::RemoteTrees;
-use dmover_model::{Fatal, JobSpec, PathBytes};
+use dmover_model::{Fatal, JobSpec, PathBytes, Verb};
 use dmover_net::{ConnectOptions, SshOptions};
-use dmover_remote::Sources;
+use dmover_remote::{Sources, WithHead};
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +33,15 @@ fn login_limit() -> Option<Duration> {
     (!is_conversation()).then_some(LOGIN_WITHIN)
 }
 
+/// What a job needs of a short file as soon as it opens it.
+pub(super) fn with_head(spec: &JobSpec) -> WithHead {
+    match (spec.verb, &spec.policy.digest) {
+        (Verb::Verify, _) => WithHead::digests(&dmover_engine::compared_by()),
+        (Verb::Sum, Some(policy)) => WithHead::digests(policy),
+        _ => WithHead::Content,
+    }
+}
+
 /// What opens the sources of a job; `None`: they are of this host.
 ///
 /// # Errors
@@ -50,6 +59,6 @@ pub(super) fn sources(
         let hint = "omit --broker, or mount SOURCE on all hosts of the movers";
         return Err(Fatal::refused(message, hint));
     }
-    let sources = Sources::new(connect_options(args), spec.policy.preserve);
+    let sources = Sources::new(connect_options(args), spec.policy.preserve, with_head(spec));
     Ok(Some(Arc::new(sources)))
 }

@@ -2,20 +2,58 @@
 use dmover_local::source::Content;
 use dmover_model::{ByteRange, EntryError, Metadata, Name};
 use dmover_net::connection::{Broken, Channel};
-use dmover_tree::NextData;
+use dmover_tree::{EntryAttributes, NextData};
 use dmover_wire::agent::{
-    Answer, ContentPart, DirectoryAt, FileAt, HEAD_CONTENT_MAX, Head, HeadContent, encode_content,
+    Answer, ContentPart, DirectoryAt, FileAt, Head, SHORT_MAX, Short, ShortContent, encode_content,
 };
 
 use super::progress::{Losses, Unlimited};
 use super::tree::{OpenFile, Tree};
+use crate::hashing::digests_of;
+use crate::joined::send;
 
+/// A message with several files is sent when it has this many bytes: large enough that a message costs little, and small
+/// enough that the first file does not wait for the last one.
+const PART_BYTES: usize = 64 << 10;
 /// Bytes that are read and sent at a time.
 const BLOCK: usize = 256 << 10;
 
+/// About how many bytes a head takes in a message.
+fn sent_bytes(head: &Head) -> usize {
+    let of_attributes = |found: &EntryAttributes| {
+        found.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
+    };
+    let attributes = head.attributes.as_ref().map_or(0, of_attributes);
+    let short = head.short.as_ref().map_or(0, |short| match &short.content {
+        ShortContent::Bytes(bytes) => bytes.len(),
+        ShortContent::Digests(_, pieces) => 65 * pieces.len(),
+    });
+    100 + attributes + short
+}
+
 impl Tree {
+    /// Opens files, and sends what they are, several in one message.
+    pub(super) fn heads(
+        &self,
+        at: &DirectoryAt,
+        (names, follows): (&[Name], bool),
+        channel: &Channel,
+    ) -> Result<(), Broken> {
+        let (mut part, mut bytes) = (Vec::new(), 0);
+        for name in names {
+            let head = self.head(at, name, follows);
+            bytes += head.as_ref().map_or(0, sent_bytes);
+            part.push(head);
+            if bytes >= PART_BYTES {
+                send(channel, &encode_content(&std::mem::take(&mut part)))?;
+                bytes = 0;
+            }
+        }
+        if part.is_empty() { Ok(()) } else { send(channel, &encode_content(&part)) }
+    }
+
     /// Opens a file.
-    pub(super) fn head(&self, at: &DirectoryAt, name: &Name, follows: bool) -> Answer<Head> {
+    fn head(&self, at: &DirectoryAt, name: &Name, follows: bool) -> Answer<Head> {
         let from = self.directory_of(at, name.as_bytes(), follows)?;
         let losses = Losses::default();
         let local = self.host.local(&losses);
@@ -25,18 +63,33 @@ impl Tree {
         let attributes = read.and_then(|read| self.sendable(read, &losses, &shown));
         let metadata = content.metadata.clone();
         let file = OpenFile { content, shown };
-        let content = self.short_content(&file)?;
-        if content.is_none() {
+        let short = self.short(&file)?;
+        if short.is_none() {
             self.keep_file(at, name, follows, file);
         }
-        Ok(Head { metadata, attributes, content })
+        Ok(Head { metadata, attributes, short })
     }
 
-    /// The whole content of a file, if it is short and has no holes.
-    fn short_content(&self, file: &OpenFile) -> Answer<Option<HeadContent>> {
+    /// What is sent with the head of a file, if it is short.
+    fn short(&self, file: &OpenFile) -> Answer<Option<Short>> {
+        let shape = self.with_head.shape(file.content.metadata.size);
+        if shape.is_none() && file.content.has_holes() {
+            return Ok(None);
+        }
+        Ok(self.short_bytes(file)?.map(|(bytes, after)| {
+            let content = match shape {
+                None => ShortContent::Bytes(bytes),
+                Some(shape) => ShortContent::Digests(shape, digests_of(&shape, 0, &bytes)),
+            };
+            Short { content, after }
+        }))
+    }
+
+    /// The whole content of a file, if it is short, and its metadata afterwards.
+    fn short_bytes(&self, file: &OpenFile) -> Answer<Option<(Vec<u8>, Metadata)>> {
         let OpenFile { content, shown } = file;
         let size = content.metadata.size;
-        if size > HEAD_CONTENT_MAX || content.has_holes() {
+        if size > SHORT_MAX {
             return Ok(None);
         }
         // One byte more shows whether the file has grown.
@@ -54,7 +107,7 @@ impl Tree {
         }
         bytes.truncate(filled);
         let after = self.host.end().present_metadata(content, &|| shown.clone())?;
-        Ok(Some(HeadContent { bytes, after }))
+        Ok(Some((bytes, after)))
     }
 
     /// What follows at an offset of a file.

@@ -6,12 +6,13 @@ use dmover_local::source::Content;
 use dmover_local::source_root::SourceRoot;
 use dmover_model::{
     EntryError, EntryKind, EntryRecord, ErrorClass, Fatal, FollowLinks, Identity, JobSpec, Limits,
-    Metadata, Name, Operation, PathBytes, Selection, Side, TargetMode, TreePath, Verb,
+    Metadata, Name, Operation, PathBytes, Selection, Side, TargetMode, Timestamp, TreePath, Verb,
 };
 use dmover_tree::{EntryAttributes, RemoteRoot, Seen};
-use dmover_wire::agent::{Answer, Begin, DirectoryAt, FileAt};
+use dmover_wire::agent::{Answer, Begin, DirectoryAt, FileAt, WithHead};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::cache::Cache;
 use super::host::Host;
@@ -33,6 +34,7 @@ pub(super) struct Tree {
     pub(super) host: Host,
     root: SourceRoot,
     follow: FollowLinks,
+    pub(super) with_head: WithHead,
     directories: Cache<DirectoryAt, SourceDirectory>,
     files: Cache<FileKey, OpenFile>,
 }
@@ -52,7 +54,7 @@ impl std::fmt::Debug for OpenFile {
 impl Tree {
     /// Opens the root at a path of this host.
     pub(super) fn open(path: &PathBytes, begin: Begin) -> Result<(Self, RemoteRoot), Fatal> {
-        let Begin { display, follow, preserve } = begin;
+        let Begin { display, follow, preserve, with_head } = begin;
         let host = Host::new(preserve);
         let spec = reading_job(path, follow);
         let resolver = Resolver {
@@ -73,10 +75,19 @@ impl Tree {
             host,
             root: found.root,
             follow,
+            with_head,
             directories: Cache::new(DIRECTORIES_MAX),
             files: Cache::new(FILES_MAX),
         };
         Ok((tree, root))
+    }
+
+    /// The clock of this host, if it sets the times of entries on the file system of the root.
+    pub(super) fn clock(&self) -> Option<Timestamp> {
+        let root = self.open_directory(&TreePath::root(), false).ok()?;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        let (seconds, nanoseconds) = (now.as_secs().try_into().ok()?, now.subsec_nanos());
+        root.facts.local.then_some(Timestamp { seconds, nanoseconds })
     }
 
     /// Whether the root is a directory. Otherwise requests are about its name in the directory that contains it.

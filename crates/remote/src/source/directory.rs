@@ -5,6 +5,7 @@ use dmover_net::connection::Channel;
 use dmover_tree::{EntryAttributes, ListedKind, RemoteDirectory, RemoteFile, Seen};
 use dmover_wire::agent::{Answer, DirectoryAt, FileAt, Head, ListPart, ListedEntry, Request};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::ahead::Ahead;
 use super::asking::About;
@@ -43,13 +44,37 @@ impl Directory {
         })
     }
 
-    fn send_head(&self, name: &[u8], follows: bool) -> Result<Channel, EntryError> {
-        let request = Request::Head { directory: self.at.clone(), name: self.name(name)?, follows };
-        self.shared.asking.send(&request, self.about(Operation::Open, name))
+    fn ask_for_heads(&self, names: Vec<Name>, follows: bool) -> Result<Channel, EntryError> {
+        let first = names.first().cloned();
+        let about = first.as_ref().map(Name::as_bytes).unwrap_or_default();
+        let request = Request::Heads { directory: self.at.clone(), names, follows };
+        self.shared.asking.send(&request, self.about(Operation::Open, about))
     }
 
     fn fill(&self) {
-        self.ahead.fill(|name, follows| self.send_head(name, follows).ok());
+        self.ahead.fill(|names, follows| self.ask_for_heads(names, follows).ok());
+    }
+
+    /// The head of a file, which was announced or is asked for now.
+    fn head(&self, name: &Name, follows: bool) -> Result<Head, EntryError> {
+        let about = self.about(Operation::Open, name.as_bytes());
+        let receive = |channel: &Channel| {
+            let heads: Vec<Answer<Head>> = self.shared.asking.receive(channel, about)?;
+            let is_none = heads.is_empty();
+            let missing = || Err(self.shared.asking.violation(about, "an answer is missing"));
+            if is_none { missing() } else { Ok(heads) }
+        };
+        let taken = self.ahead.take(name, follows, receive);
+        if let Some(head) = taken {
+            // Those after it are on their way while this one is used.
+            self.fill();
+            return head;
+        }
+        let channel = self.ask_for_heads(vec![name.clone()], follows)?;
+        let mut heads = receive(&channel)?;
+        heads
+            .pop()
+            .unwrap_or_else(|| Err(self.shared.asking.violation(about, "an answer is missing")))
     }
 
     fn take_part(
@@ -72,6 +97,10 @@ impl Directory {
 impl RemoteDirectory for Directory {
     fn metadata(&self) -> &Metadata {
         &self.metadata
+    }
+
+    fn clock_skew(&self) -> Option<Duration> {
+        self.shared.skew.of(&self.metadata)
     }
 
     fn enter(&self, name: &[u8], follows: bool) -> Result<Arc<dyn RemoteDirectory>, EntryError> {
@@ -124,20 +153,10 @@ impl RemoteDirectory for Directory {
     }
 
     fn open_file(&self, name: &[u8], follows: bool) -> Result<Arc<dyn RemoteFile>, EntryError> {
-        let about = self.about(Operation::Open, name);
-        let channel = match self.ahead.take(name, follows) {
-            Some(channel) => channel,
-            None => self.send_head(name, follows)?,
-        };
-        // Those after it are on their way while this one is waited for.
-        self.fill();
-        let head: Head = self.shared.asking.receive::<Answer<Head>>(&channel, about)??;
-        let at = FileAt {
-            directory: self.at.clone(),
-            name: self.name(name)?,
-            follows,
-            version: head.metadata.version(),
-        };
+        let name = self.name(name)?;
+        let head = self.head(&name, follows)?;
+        let at =
+            FileAt { directory: self.at.clone(), name, follows, version: head.metadata.version() };
         Ok(Arc::new(File::new(Arc::clone(&self.shared), at, head)))
     }
 
@@ -156,7 +175,7 @@ impl RemoteDirectory for Directory {
     }
 
     fn announce(&self, names: &[&[u8]], follows: bool) {
-        self.ahead.announce(names, follows);
+        self.ahead.announce(names.iter().filter_map(|name| Name::new(*name).ok()), follows);
         self.fill();
     }
 }

@@ -1,14 +1,14 @@
 //! Files of a tree at another host.
-use dmover_digest::Pieces;
 use dmover_model::{ByteRange, Digest, EntryError, ErrorClass, Metadata, Operation, Shape};
 use dmover_tree::{EntryAttributes, NextData, RemoteFile};
-use dmover_wire::agent::{DigestPart, FileAt, Head, HeadContent, Request};
+use dmover_wire::agent::{DigestPart, FileAt, Head, Request, Short, ShortContent};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::asking::About;
 use super::shared::Shared;
 use super::stream::{self, Idle};
-use crate::hashing::fits;
+use crate::hashing::{digests_of, fits};
 
 /// An open regular file.
 #[derive(Debug)]
@@ -17,11 +17,13 @@ pub(super) struct File {
     at: FileAt,
     head: Head,
     streams: Idle,
+    /// Content was asked for after the head, so what came with the head does not tell whether it has changed.
+    was_read: AtomicBool,
 }
 
 impl File {
     pub(super) fn new(shared: Arc<Shared>, at: FileAt, head: Head) -> Self {
-        Self { shared, at, head, streams: Idle::default() }
+        Self { shared, at, head, streams: Idle::default(), was_read: AtomicBool::new(false) }
     }
 
     fn about(&self, operation: Operation) -> About<'_> {
@@ -33,10 +35,34 @@ impl File {
         self.shared.asking.plain(self.about(Operation::Read), ErrorClass::Unsupported, words)
     }
 
+    /// The content, if it is here.
+    fn bytes(&self) -> Option<&[u8]> {
+        match &self.head.short {
+            Some(Short { content: ShortContent::Bytes(bytes), .. }) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// The digests, if they came with the head.
+    fn known_digests(
+        &self,
+        shapes: &[Shape],
+        start: u64,
+        range: ByteRange,
+    ) -> Option<Vec<Vec<Digest>>> {
+        let Short { content: ShortContent::Digests(shape, pieces), .. } =
+            self.head.short.as_ref()?
+        else {
+            return None;
+        };
+        let whole = ByteRange { start: 0, end: shape.length() };
+        (shapes == [*shape] && start == 0 && range == whole).then(|| vec![pieces.clone()])
+    }
+
     /// The digests of content that is here.
     fn digests_here(
         &self,
-        HeadContent { bytes, .. }: &HeadContent,
+        bytes: &[u8],
         (shapes, start): (&[Shape], u64),
         range: ByteRange,
         step: &mut dyn FnMut(u64) -> Result<(), EntryError>,
@@ -47,12 +73,7 @@ impl File {
             let words = "the file shrank while it was read";
             self.shared.asking.plain(self.about(Operation::Read), ErrorClass::Changed, words)
         })?;
-        let hash = |shape: &Shape| {
-            let mut pieces = Pieces::new(*shape, range.start);
-            pieces.update(content);
-            pieces.finish()
-        };
-        let all = shapes.iter().map(hash).collect();
+        let all = shapes.iter().map(|shape| digests_of(shape, range.start, content)).collect();
         step(content.len() as u64)?;
         Ok(all)
     }
@@ -68,21 +89,22 @@ impl RemoteFile for File {
     }
 
     fn read(&self, at: u64, buffer: &mut [u8]) -> Result<usize, EntryError> {
-        if let Some(content) = &self.head.content {
+        if let Some(bytes) = self.bytes() {
             let at = usize::try_from(at).unwrap_or(usize::MAX);
-            let rest = content.bytes.get(at..).unwrap_or_default();
+            let rest = bytes.get(at..).unwrap_or_default();
             let now = rest.len().min(buffer.len());
             buffer[..now].copy_from_slice(&rest[..now]);
             return Ok(now);
         }
+        self.was_read.store(true, Relaxed);
         let about = self.about(Operation::Read);
         let with = (&self.shared.asking, &self.shared.streams);
         stream::read(with, (&self.at, &self.streams), (at, buffer), about)
     }
 
     fn next_data(&self, at: u64) -> Result<NextData, EntryError> {
-        if let Some(content) = &self.head.content {
-            let end = content.bytes.len() as u64;
+        if let Some(bytes) = self.bytes() {
+            let end = bytes.len() as u64;
             return Ok(if at < end {
                 NextData::Data(ByteRange { start: at, end })
             } else {
@@ -94,8 +116,10 @@ impl RemoteFile for File {
     }
 
     fn now(&self) -> Result<Metadata, EntryError> {
-        if let Some(content) = &self.head.content {
-            return Ok(content.after.clone());
+        if let Some(short) = &self.head.short
+            && !self.was_read.load(Relaxed)
+        {
+            return Ok(short.after.clone());
         }
         self.shared.asking.ask(&Request::Now { file: self.at.clone() }, self.about(Operation::Stat))
     }
@@ -110,9 +134,14 @@ impl RemoteFile for File {
         if !fits(shapes, start, range) {
             return Err(self.no_range());
         }
-        if let Some(content) = &self.head.content {
-            return self.digests_here(content, (shapes, start), range, step);
+        if let Some(bytes) = self.bytes() {
+            return self.digests_here(bytes, (shapes, start), range, step);
         }
+        if let Some(known) = self.known_digests(shapes, start, range) {
+            step(range.len())?;
+            return Ok(known);
+        }
+        self.was_read.store(true, Relaxed);
         let about = self.about(Operation::Read);
         let file = self.at.clone();
         let request = Request::Digests { file, shapes: shapes.to_vec(), start, range };

@@ -1,6 +1,7 @@
 //! What all that was opened in one tree shares.
 use super::asking::Asking;
 use super::looks::Known;
+use super::skew::Skew;
 use super::stream::OpenStreams;
 
 /// The connection of a tree, and what is known and open there.
@@ -13,4 +14,6 @@ pub(super) struct Shared {
     pub(super) streams: OpenStreams,
     /// Directories are listed with what symbolic links lead to.
     pub(super) follows_all: bool,
+    /// How far the clocks of both hosts differ.
+    pub(super) skew: Skew,
 }

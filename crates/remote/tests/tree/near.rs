@@ -2,7 +2,7 @@
 use dmover_model::{AttributeSet, Fatal, FollowLinks, PathBytes};
 use dmover_net::connection::{Broken, Channel, Connection, Link};
 use dmover_net::hello::Hello;
-use dmover_remote::{Line, Opening, RemoteSource, TreeService};
+use dmover_remote::{Line, Opening, RemoteSource, TreeService, WithHead};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -76,7 +76,12 @@ pub fn display(root: &Path) -> PathBytes {
 
 /// How the tests open a tree.
 pub fn opening(root: &Path, follow: FollowLinks) -> Opening {
-    Opening { display: display(root), follow, preserve: AttributeSet::all() }
+    Opening {
+        display: display(root),
+        follow,
+        preserve: AttributeSet::all(),
+        with_head: WithHead::Content,
+    }
 }
 
 /// Opens a tree, and the connection below it.

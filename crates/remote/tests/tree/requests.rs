@@ -52,7 +52,7 @@ fn random_request(random: &mut ChaCha8Rng, top: Identity) -> Request {
             name: random.random::<bool>().then_some(name),
             follows,
         },
-        5 => Request::Head { directory, name, follows },
+        5 => Request::Heads { directory, names, follows },
         6 => Request::Content { file, range },
         7 => Request::NextData { file, at: number(random) },
         8 => Request::Now { file },

@@ -87,7 +87,7 @@ fn the_limits_are_those_of_the_document() {
         format!("This program speaks protocol {PROTOCOL} and protocol {OLDEST}:"),
         format!("| value, decompressed | {} MiB,", SIZE_MAX >> 20),
         format!("| {} Mi | refused. A list then has", NUMBERS_MAX >> 20),
-        format!("for a file of at most {} bytes without holes", grouped(HEAD_CONTENT_MAX)),
+        format!("of a file of at most {} bytes", grouped(SHORT_MAX)),
         format!("has at most {} pieces", grouped(PIECES_MAX)),
         format!("ping `{:02x} {:02x}`", PING[0], PING[1]),
     ] {
