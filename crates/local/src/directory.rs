@@ -120,6 +120,13 @@ impl SourceDirectory {
         matches!(self.handle, DirectoryHandle::Remote(_))
     }
 
+    /// These entries will be looked at soon. `follows`: at what a name is a symbolic link to.
+    pub fn look_ahead(&self, names: &[&[u8]], follows: bool) {
+        if let DirectoryHandle::Remote(directory) = &self.handle {
+            directory.look_ahead(names, follows);
+        }
+    }
+
     /// These files will be opened soon, in this order. `follows`: what a name is a symbolic link to.
     pub fn announce(&self, names: &[&[u8]], follows: bool) {
         if let DirectoryHandle::Remote(directory) = &self.handle

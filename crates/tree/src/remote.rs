@@ -135,6 +135,10 @@ pub trait RemoteDirectory: Debug + Send + Sync {
     /// It is not there, or the directory cannot be searched.
     fn look(&self, name: &[u8], follows: bool) -> Result<Seen, EntryError>;
 
+    /// These entries will be looked at soon: what is not known of them from a list is asked for at once. `follows`: they will be
+    /// looked at through symbolic links.
+    fn look_ahead(&self, names: &[&[u8]], follows: bool);
+
     /// Opens a regular file, once its times can show a later change.
     ///
     /// # Errors

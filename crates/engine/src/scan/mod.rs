@@ -489,8 +489,12 @@ impl Mover<'_> {
     fn take_names(&mut self, frames: &mut [Frame], names: Vec<Seen>) {
         let Some(frame) = frames.last() else { return };
         // Through messages it is better to look first, and to announce all that will be opened.
-        let at_sight = !frame.level.source.is_remote()
-            && self.strategy.opens_at_sight(self.engine, &frame.level);
+        let is_remote = frame.level.source.is_remote();
+        let at_sight = !is_remote && self.strategy.opens_at_sight(self.engine, &frame.level);
+        if is_remote {
+            let all: Vec<&[u8]> = names.iter().map(|seen| seen.name.as_bytes()).collect();
+            frame.level.source.look_ahead(&all, self.engine.follows(&frame.level));
+        }
         let mut batch = Vec::with_capacity(if at_sight { 0 } else { names.len().min(BATCH) });
         let mut names = VecDeque::from(names);
         let (mut taken, mut since) = (0, Instant::now());

@@ -13,6 +13,9 @@ use super::file::File;
 use super::looks::Looks;
 use super::shared::Shared;
 
+/// The most looks of one request.
+const LOOKS_MAX: usize = 1024;
+
 /// An open directory.
 #[derive(Debug)]
 pub(super) struct Directory {
@@ -49,6 +52,21 @@ impl Directory {
         let about = first.as_ref().map(Name::as_bytes).unwrap_or_default();
         let request = Request::Heads { directory: self.at.clone(), names, follows };
         self.shared.asking.send(&request, self.about(Operation::Open, about))
+    }
+
+    /// Looks at entries with one request, and keeps what it shows.
+    fn ask_for_looks(&self, names: Vec<Name>, follows: bool) -> Result<(), EntryError> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let about = self.about(Operation::Stat, b"");
+        let request = Request::Look { directory: self.at.clone(), names: names.clone(), follows };
+        let channel = self.shared.asking.send(&request, about)?;
+        let answers: Vec<Answer<Seen>> = self.shared.asking.receive(&channel, about)?;
+        let seen = names.iter().zip(answers);
+        let seen = seen.filter_map(|(name, seen)| Some((name.as_bytes().to_vec(), seen.ok()?)));
+        self.looks.keep(seen);
+        Ok(())
     }
 
     fn fill(&self) {
@@ -150,6 +168,21 @@ impl RemoteDirectory for Directory {
         let mut answers: Vec<Answer<Seen>> = self.shared.asking.receive(&channel, about)?;
         let answer = answers.pop();
         answer.unwrap_or_else(|| Err(self.shared.asking.violation(about, "an answer is missing")))
+    }
+
+    fn look_ahead(&self, names: &[&[u8]], follows: bool) {
+        if follows != self.looks.follows {
+            // What such looks show cannot be kept with the others.
+            return;
+        }
+        let unknown = self.looks.unknown(names, follows);
+        for part in unknown.chunks(LOOKS_MAX) {
+            let names: Vec<Name> = part.iter().filter_map(|name| Name::new(*name).ok()).collect();
+            // An entry that cannot be looked at now is looked at when it is needed, and the error comes then.
+            if self.ask_for_looks(names, follows).is_err() {
+                return;
+            }
+        }
     }
 
     fn open_file(&self, name: &[u8], follows: bool) -> Result<Arc<dyn RemoteFile>, EntryError> {

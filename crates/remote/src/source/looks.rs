@@ -1,5 +1,5 @@
 //! What a list of a directory has shown of its entries.
-use dmover_model::EntryKind;
+use dmover_model::{EntryKind, Metadata};
 use dmover_observe::lock;
 use dmover_tree::Seen;
 use dmover_wire::agent::DirectoryAt;
@@ -15,7 +15,7 @@ const ENTRIES_MAX: usize = 64 << 10;
 pub(super) struct Looks {
     seen: Mutex<HashMap<Vec<u8>, Seen>>,
     /// The looks followed symbolic links.
-    follows: bool,
+    pub(super) follows: bool,
     was_listed: AtomicBool,
 }
 
@@ -36,13 +36,24 @@ impl Looks {
         seen.extend(entries.take(room));
     }
 
+    /// The names of which nothing is known for such a look.
+    pub(super) fn unknown<'a>(&self, names: &[&'a [u8]], follows: bool) -> Vec<&'a [u8]> {
+        let all = lock(&self.seen);
+        let is_unknown =
+            |name: &&&[u8]| all.get(**name).is_none_or(|(found, _)| !self.fits(found, follows));
+        names.iter().filter(is_unknown).copied().collect()
+    }
+
+    /// Whether a look that a list has brought is one of this kind.
+    fn fits(&self, metadata: &Metadata, follows: bool) -> bool {
+        follows == self.follows || (!self.follows && metadata.kind != EntryKind::Symlink)
+    }
+
     /// Takes what is known of an entry. `follows`: what a symbolic link leads to.
     pub(super) fn take(&self, name: &[u8], follows: bool) -> Option<Seen> {
         let mut all = lock(&self.seen);
         let (metadata, _) = all.get(name)?;
-        let fits =
-            follows == self.follows || (!self.follows && metadata.kind != EntryKind::Symlink);
-        if fits { all.remove(name) } else { None }
+        if self.fits(metadata, follows) { all.remove(name) } else { None }
     }
 }
 
