@@ -12,16 +12,15 @@ use std::time::SystemTime;
 
 use asking::Asking;
 use directory::Directory;
-use looks::Known;
 use shared::Shared;
 use skew::Skew;
-use stream::OpenStreams;
 
 mod ahead;
 mod asking;
 mod directory;
 mod file;
 mod looks;
+mod open;
 mod shared;
 mod skew;
 mod stream;
@@ -91,9 +90,9 @@ impl RemoteSource {
                     Skew::measured(root.metadata.identity.mount, clock, (sent, SystemTime::now()));
                 let follows_all = matches!(follow, FollowLinks::Always | FollowLinks::AlwaysLinked);
                 asking.root_is(&root.metadata);
-                let (known, streams) = (Known::default(), OpenStreams::default());
+                let (known, open, streams) = Default::default();
                 Ok(Self {
-                    shared: Arc::new(Shared { asking, known, streams, follows_all, skew }),
+                    shared: Arc::new(Shared { asking, known, open, streams, follows_all, skew }),
                     root,
                 })
             }
@@ -106,11 +105,16 @@ impl RemoteSource {
         at: &TreePath,
         follows: bool,
     ) -> Result<Arc<dyn RemoteDirectory>, EntryError> {
+        if self.lost().is_none()
+            && let Some(open) = self.shared.open.at(at, follows)
+        {
+            return Ok(open);
+        }
         let request = Request::Open { at: at.clone(), follows };
         let of = (Operation::Open, at, &b""[..]);
         let metadata: Metadata = self.shared.asking.ask(&request, of)?;
         let at = DirectoryAt { path: at.clone(), follows, identity: metadata.identity };
-        Ok(Arc::new(Directory::new(&self.shared, at, metadata)))
+        Ok(Directory::open(&self.shared, at, metadata))
     }
 }
 

@@ -8,67 +8,94 @@ use std::sync::Mutex;
 
 /// The most files of one request. More would save nothing, and the first of them waits for those that share its message.
 const NAMES_MAX: usize = 32;
-/// The most requests of a directory that are under way: while one is used up, the next one arrives.
+/// The most requests of an announcement that are under way: while one is used up, the next one arrives.
 const SENT_MAX: usize = 3;
+/// The most announcements of a directory: one for each mover that works in it. The oldest one is forgotten.
+const ANNOUNCEMENTS_MAX: usize = 16;
 
 /// The answers to one request, as far as nobody has taken them.
 #[derive(Debug)]
 struct Sent {
     channel: Channel,
-    follows: bool,
     /// The names whose answers were not taken yet.
     names: VecDeque<Name>,
     /// Answers that have come, in the order of the names.
     heads: VecDeque<Answer<Head>>,
 }
 
-/// The announced files of one directory.
-#[derive(Debug, Default)]
-pub(super) struct Ahead(Mutex<Queues>);
-
-#[derive(Debug, Default)]
-struct Queues {
-    waiting: VecDeque<(Name, bool)>,
+/// Files that one mover will open, in this order.
+#[derive(Debug)]
+struct Announcement {
+    number: u64,
+    follows: bool,
+    waiting: VecDeque<Name>,
     sent: VecDeque<Sent>,
     /// Requests that are being sent.
     leaving: usize,
 }
 
-impl Queues {
-    /// The next names for one request, which are followed alike.
-    fn next(&mut self) -> Option<(VecDeque<Name>, bool)> {
-        let follows = self.waiting.front()?.1;
-        let alike = self.waiting.iter().take(NAMES_MAX).take_while(|(_, its)| *its == follows);
-        let count = alike.count();
-        Some((self.waiting.drain(..count).map(|(name, _)| name).collect(), follows))
+impl Announcement {
+    fn is_used_up(&self) -> bool {
+        self.waiting.is_empty() && self.sent.is_empty() && self.leaving == 0
+    }
+
+    fn may_send(&self) -> bool {
+        !self.waiting.is_empty() && self.sent.len() + self.leaving < SENT_MAX
+    }
+}
+
+/// The announced files of one directory.
+#[derive(Debug, Default)]
+pub(super) struct Ahead(Mutex<Announcements>);
+
+#[derive(Debug, Default)]
+struct Announcements {
+    all: VecDeque<Announcement>,
+    last: u64,
+}
+
+impl Announcements {
+    fn of(&mut self, number: u64) -> Option<&mut Announcement> {
+        self.all.iter_mut().find(|announcement| announcement.number == number)
     }
 }
 
 impl Ahead {
     /// Announces files, in the order in which they will be opened.
     pub(super) fn announce(&self, names: impl Iterator<Item = Name>, follows: bool) {
-        lock(&self.0).waiting.extend(names.map(|name| (name, follows)));
+        let (waiting, sent) = (names.collect(), VecDeque::new());
+        let mut announcements = lock(&self.0);
+        announcements.last += 1;
+        let number = announcements.last;
+        announcements.all.retain(|announcement| !announcement.is_used_up());
+        if announcements.all.len() >= ANNOUNCEMENTS_MAX {
+            announcements.all.pop_front();
+        }
+        announcements.all.push_back(Announcement { number, follows, waiting, sent, leaving: 0 });
     }
 
     /// Sends requests as long as there is room.
     pub(super) fn fill(&self, send: impl Fn(Vec<Name>, bool) -> Option<Channel>) {
         loop {
-            let mut queues = lock(&self.0);
-            if queues.sent.len() + queues.leaving >= SENT_MAX {
-                return;
-            }
-            let Some((names, follows)) = queues.next() else { return };
-            queues.leaving += 1;
-            drop(queues);
+            let mut announcements = lock(&self.0);
+            let next = announcements.all.iter_mut().find(|announcement| announcement.may_send());
+            let Some(next) = next else { return };
+            let count = next.waiting.len().min(NAMES_MAX);
+            let names: VecDeque<Name> = next.waiting.drain(..count).collect();
+            let (number, follows) = (next.number, next.follows);
+            next.leaving += 1;
+            drop(announcements);
             let channel = send(names.iter().cloned().collect(), follows);
-            let mut queues = lock(&self.0);
-            queues.leaving -= 1;
+            let mut announcements = lock(&self.0);
+            // It may have been forgotten meanwhile.
+            let Some(announcement) = announcements.of(number) else { continue };
+            announcement.leaving -= 1;
             let Some(channel) = channel else {
                 // Whoever opens it gets the error.
-                queues.waiting.clear();
+                announcement.waiting.clear();
                 return;
             };
-            queues.sent.push_back(Sent { channel, follows, names, heads: VecDeque::new() });
+            announcement.sent.push_back(Sent { channel, names, heads: VecDeque::new() });
         }
     }
 
@@ -80,17 +107,7 @@ impl Ahead {
         follows: bool,
         receive: impl Fn(&Channel) -> Result<Vec<Answer<Head>>, EntryError>,
     ) -> Option<Result<Head, EntryError>> {
-        let mut queues = lock(&self.0);
-        let is_in = |sent: &Sent| sent.follows == follows && sent.names.contains(name);
-        let Some(at) = queues.sent.iter().position(is_in) else {
-            queues.waiting.retain(|(waiting, its)| (waiting, *its) != (name, follows));
-            return None;
-        };
-        // Those before it are not wanted any more: files are opened in the order in which they were announced.
-        let before: Vec<Sent> = queues.sent.drain(..at).collect();
-        let mut sent = queues.sent.pop_front()?;
-        drop(queues);
-        drop(before);
+        let (number, mut sent) = self.take_request(name, follows)?;
         let mut head = None;
         while let Some(next) = sent.names.pop_front() {
             while sent.heads.is_empty() {
@@ -104,9 +121,31 @@ impl Ahead {
                 break;
             }
         }
-        if !sent.names.is_empty() {
-            lock(&self.0).sent.push_front(sent);
+        if !sent.names.is_empty()
+            && let Some(announcement) = lock(&self.0).of(number)
+        {
+            announcement.sent.push_front(sent);
         }
         head
+    }
+
+    /// The request for a file, and the number of its announcement.
+    fn take_request(&self, name: &Name, follows: bool) -> Option<(u64, Sent)> {
+        let mut announcements = lock(&self.0);
+        let mut dropped = Vec::new();
+        let mut found = None;
+        for announcement in announcements.all.iter_mut().filter(|its| its.follows == follows) {
+            if let Some(at) = announcement.sent.iter().position(|sent| sent.names.contains(name)) {
+                // Those before it are not wanted any more: files are opened in the order of their announcement.
+                dropped.extend(announcement.sent.drain(..at));
+                found = announcement.sent.pop_front().map(|sent| (announcement.number, sent));
+                break;
+            }
+            announcement.waiting.retain(|waiting| waiting != name);
+        }
+        // Dropping a channel may wait for a write.
+        drop(announcements);
+        drop(dropped);
+        found
     }
 }

@@ -88,6 +88,7 @@ impl Asking {
 
     /// Sends a request that is complete with its first message.
     pub(super) fn send(&self, request: &Request, about: About<'_>) -> Result<Channel, EntryError> {
+        tracing::trace!(?request, "asks");
         let message = encode(request);
         if message.len() > PAYLOAD_MAX {
             let words = "the path is too long for a message to another host";

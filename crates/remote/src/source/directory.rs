@@ -27,9 +27,18 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    pub(super) fn new(shared: &Arc<Shared>, at: DirectoryAt, metadata: Metadata) -> Self {
+    pub(super) fn open(
+        shared: &Arc<Shared>,
+        at: DirectoryAt,
+        metadata: Metadata,
+    ) -> Arc<dyn RemoteDirectory> {
         let looks = shared.known.of(&at, shared.follows_all);
-        Self { shared: Arc::clone(shared), at, metadata, looks, ahead: Ahead::default() }
+        let key = (at.path.clone(), at.follows);
+        let ahead = Ahead::default();
+        let directory: Arc<dyn RemoteDirectory> =
+            Arc::new(Self { shared: Arc::clone(shared), at, metadata, looks, ahead });
+        shared.open.keep(key, &directory);
+        directory
     }
 
     fn about<'a>(&'a self, operation: Operation, name: &'a [u8]) -> About<'a> {
@@ -131,7 +140,7 @@ impl RemoteDirectory for Directory {
             follows: self.at.follows || follows,
             identity: metadata.identity,
         };
-        Ok(Arc::new(Self::new(&self.shared, at, metadata)))
+        Ok(Self::open(&self.shared, at, metadata))
     }
 
     fn list(&self, each: &mut dyn FnMut(&[u8], ListedKind, u64) -> bool) -> Result<(), EntryError> {

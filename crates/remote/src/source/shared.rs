@@ -1,6 +1,7 @@
 //! What all that was opened in one tree shares.
 use super::asking::Asking;
 use super::looks::Known;
+use super::open::OpenDirectories;
 use super::skew::Skew;
 use super::stream::OpenStreams;
 
@@ -10,6 +11,8 @@ pub(super) struct Shared {
     pub(super) asking: Asking,
     /// What lists of directories have shown.
     pub(super) known: Known,
+    /// Directories that are open.
+    pub(super) open: OpenDirectories,
     /// Streams of content.
     pub(super) streams: OpenStreams,
     /// Directories are listed with what symbolic links lead to.
