@@ -83,6 +83,12 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<ArgMatches, ParseError> {
     })
 }
 
+/// Parses a command line alone: that of a user at another host, whose files and variables are not here.
+pub(crate) fn parse_alone(arguments: &[OsString]) -> Result<ArgMatches, ParseError> {
+    let arguments = translate(arguments).map_err(ParseError::Habit)?;
+    crate::command().try_get_matches_from(arguments).map_err(ParseError::Clap)
+}
+
 /// The message for a wrong value in a configuration file. `None`: the wrong value is on the command line or in a variable.
 fn blamed(sections: &Sections, arguments: &[OsString], error: &clap::Error) -> Option<String> {
     let (long, value, why) = unusable_value(error)?;

@@ -42,7 +42,7 @@ impl Engine {
                 failure.class,
                 ErrorClass::Changed | ErrorClass::Vanished | ErrorClass::Fenced
             );
-        self.control.is_stopping()
+        (self.control.is_stopping() || self.is_source_lost())
             && self.control.reason() != Some(StopReason::Cancelled)
             && (failure.class == ErrorClass::Cancelled || is_unread)
     }

@@ -218,7 +218,8 @@ pub fn clocks(source: &SourceDirectory, target: Option<&TargetDirectory>) -> Clo
     Clocks {
         source_is_local: source.facts.local,
         destination_is_local: target.is_some_and(|target| target.facts.local),
-        source_skew: source.facts.clock_skew.unwrap_or(SKEW),
+        // The clocks may have differed by more when earlier passes looked.
+        source_skew: source.facts.clock_skew.map_or(SKEW, |skew| skew.max(SKEW)),
     }
 }
 

@@ -43,6 +43,14 @@ pub(crate) fn errno_of(error: &EntryError) -> Errno {
     }
 }
 
+/// The same for a look at an entry: that its directory is gone does not say that the entry is absent.
+fn errno_of_entry(error: &EntryError) -> Errno {
+    match errno_of(error) {
+        errno if stat::is_absent(errno) && error.operation != Operation::Stat => Errno::STALE,
+        errno => errno,
+    }
+}
+
 pub(crate) fn call_failed(error: &EntryError) -> CallFailed {
     CallFailed(errno_of(error))
 }
@@ -77,7 +85,7 @@ impl DirectoryHandle {
                 .map_or_else(absent, |found| Ok(Some(mounts.metadata(&found)))),
             Self::Remote(directory) => directory
                 .look(name, follows)
-                .map_or_else(|error| absent(errno_of(&error)), |(found, _)| Ok(Some(found))),
+                .map_or_else(|error| absent(errno_of_entry(&error)), |(found, _)| Ok(Some(found))),
         }
     }
 
@@ -86,7 +94,7 @@ impl DirectoryHandle {
         let found = match self {
             Self::Open(fd) => stat::stat_at(fd, name, false).map(drop),
             Self::Remote(directory) => {
-                directory.look(name, false).map(drop).map_err(|error| errno_of(&error))
+                directory.look(name, false).map(drop).map_err(|error| errno_of_entry(&error))
             }
         };
         match found {

@@ -40,6 +40,7 @@ mod missing_mounts;
 pub mod mounted;
 pub mod mounts;
 pub mod named_directory;
+mod named_object;
 pub mod narrow;
 pub mod object;
 mod overlaps;

@@ -26,6 +26,7 @@ impl RootSide {
     }
 }
 
-fn missing_at(tree: &Path, below: bool) -> Option<PathBuf> {
+/// A file system that should be mounted at a path, above it or, if `below`, in it, and is not.
+pub(crate) fn missing_at(tree: &Path, below: bool) -> Option<PathBuf> {
     missing_mount(&mount::fstab(), &parse_mountinfo(&mount::mountinfo()), tree, below)
 }

@@ -87,6 +87,14 @@ impl RemoteAgent {
         self.connection.request(message)
     }
 
+    /// Sends a request that can do without, unless channels are scarce.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub fn request_ahead(&self, message: &[u8]) -> Result<Option<Channel>, Broken> {
+        self.connection.request_ahead(message)
+    }
+
     /// Why the connection is over; `None`: it is not.
     pub fn is_over(&self) -> Option<Broken> {
         self.connection.is_over()

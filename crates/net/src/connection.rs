@@ -28,6 +28,8 @@ pub const WINDOW_MIN: u32 = 2 * (PAYLOAD_MAX as u32 + MESSAGE_OVERHEAD as u32);
 pub const WINDOW: u32 = 4 << 20;
 /// How many channels may be open at a time.
 pub const CHANNELS_MAX: u32 = 256;
+/// Channels that requests ahead leave free. More threads than this do not send ahead at the same moment.
+pub const SPARE_CHANNELS: usize = 64;
 /// How long the other side may be silent.
 pub const SILENCE: Duration = Duration::from_mins(1);
 /// What is sent in this part of that time, so that a lost moment does no harm.
@@ -164,6 +166,18 @@ impl Connection {
         self.shared.request(message)
     }
 
+    /// The same for a request that can do without: `None` if fewer than [`SPARE_CHANNELS`] channels would be left for others.
+    /// Unread answers hold channels, so whoever waits for one while he has unread ones may wait for ever.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub fn request_ahead(&self, message: &[u8]) -> Result<Option<Channel>, Broken> {
+        if !self.shared.has_spare_channels() {
+            return Ok(None);
+        }
+        self.shared.request(message).map(Some)
+    }
+
     /// Waits until the connection ends, and returns the reason.
     pub fn wait(&self) -> Broken {
         let mut over = lock(&self.shared.over);
@@ -248,6 +262,12 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
+    fn has_spare_channels(&self) -> bool {
+        let channels = lock(&self.channels);
+        let taken = channels.open.len() + channels.reserved;
+        taken + SPARE_CHANNELS < self.terms.channels_max as usize
+    }
+
     fn request(self: &Arc<Self>, message: &[u8]) -> Result<Channel, Broken> {
         channel::assert_length(message);
         let state = Arc::new(State::new(&self.terms));

@@ -4,7 +4,7 @@ use dmover_net::agent::Service;
 use dmover_net::connection::{Broken, Channel};
 use dmover_observe::lock;
 use dmover_wire::agent::UNKNOWN_REQUEST;
-use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream};
+use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream, SOURCE_LOST};
 use dmover_wire::{decode, encode};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -81,7 +81,7 @@ impl Delegate {
 fn relay(agent: &RemoteAgent, request: &[u8], channel: &Channel) -> Result<(), Broken> {
     let gone = |why: Broken| match why {
         Broken::Cancelled(words) => Broken::Cancelled(words),
-        why => Broken::Cancelled(agent.fatal(&why).to_string()),
+        why => Broken::Cancelled(format!("{SOURCE_LOST}{}", agent.fatal(&why))),
     };
     let there = agent.request(request).map_err(gone)?;
     there.finish().map_err(gone)?;

@@ -1,5 +1,6 @@
 //! The side that runs a job for a user at another host: it asks for the job, for signals and for the sources, and sends what
 //! the job prints.
+use bytes::Bytes;
 use dmover_model::{AttributeSet, Fatal, FollowLinks, PathBytes};
 use dmover_net::connection::{Broken, Channel, Connection};
 use dmover_net::frame::PAYLOAD_MAX;
@@ -14,6 +15,8 @@ use std::thread::JoinHandle;
 use crate::joined::receive;
 use crate::source::{Line, Opening, RemoteSource};
 
+/// SIGHUP.
+const HANGUP: i32 = 1;
 /// How much output is sent in one message.
 const OUTPUT_BYTES: usize = 64 << 10;
 
@@ -63,9 +66,16 @@ impl Delegated {
             let Ok(channel) = connection.request(&encode(&DelegateRequest::Signals)) else {
                 return;
             };
-            while let Ok(Some(message)) = channel.receive() {
-                if let Ok(signal) = decode(&message) {
-                    each(signal);
+            loop {
+                match channel.receive() {
+                    Ok(Some(message)) => {
+                        if let Ok(signal) = decode(&message) {
+                            each(signal);
+                        }
+                    }
+                    Ok(None) => return,
+                    // As when a terminal goes: nobody is there any more, and the command may be run again soon.
+                    Err(_) => return each(HANGUP),
                 }
             }
         })?;
@@ -153,14 +163,24 @@ struct SourceLine {
     number: u32,
 }
 
-impl Line for SourceLine {
-    fn request(&self, message: &[u8]) -> Result<Channel, Broken> {
+impl SourceLine {
+    fn wrapped(&self, message: &[u8]) -> Result<Bytes, Broken> {
         let request = message.to_vec();
         let message = encode(&DelegateRequest::Source { number: self.number, request });
         if message.len() > PAYLOAD_MAX {
             return Err(Broken::Cancelled("the request is too long for a message".into()));
         }
-        self.connection.request(&message)
+        Ok(message)
+    }
+}
+
+impl Line for SourceLine {
+    fn request(&self, message: &[u8]) -> Result<Channel, Broken> {
+        self.connection.request(&self.wrapped(message)?)
+    }
+
+    fn request_ahead(&self, message: &[u8]) -> Result<Option<Channel>, Broken> {
+        self.connection.request_ahead(&self.wrapped(message)?)
     }
 
     fn is_over(&self) -> Option<Broken> {

@@ -1,5 +1,5 @@
 //! The far side: serves one tree of this host.
-use dmover_model::{EntryKind, PathBytes};
+use dmover_model::{EntryKind, FollowLinks, PathBytes};
 use dmover_net::agent::Service;
 use dmover_net::connection::{Broken, Channel};
 use dmover_wire::agent::{Begin, Begun, Inspection, Request, RootKind, UNKNOWN_REQUEST};
@@ -21,13 +21,21 @@ mod tree;
 #[derive(Debug)]
 pub struct TreeService {
     path: PathBytes,
+    /// The only way of following symbolic links that the other side may ask for.
+    follow: Option<FollowLinks>,
     tree: OnceLock<Tree>,
 }
 
 impl TreeService {
     /// Serves the root at a path. Nothing is opened before the other side begins.
     pub fn new(path: PathBytes) -> Self {
-        Self { path, tree: OnceLock::new() }
+        Self { path, follow: None, tree: OnceLock::new() }
+    }
+
+    /// Serves a root to a host that may read nothing but what the job of this host names. `follow`: which symbolic links the job
+    /// follows.
+    pub fn following(path: PathBytes, follow: FollowLinks) -> Self {
+        Self { follow: Some(follow), ..Self::new(path) }
     }
 
     fn inspect(&self) -> Inspection {
@@ -47,6 +55,9 @@ impl TreeService {
     }
 
     fn begin(&self, begin: Begin) -> Result<Begun, Broken> {
+        if self.follow.is_some_and(|follow| follow != begin.follow) {
+            return Err(Broken::Cancelled("the job follows other symbolic links".into()));
+        }
         let (tree, root) = match Tree::open(&self.path, begin) {
             Ok(opened) => opened,
             Err(why) => {

@@ -33,6 +33,12 @@ pub trait Line: Debug + Send + Sync {
     /// The connection is over.
     fn request(&self, message: &[u8]) -> Result<Channel, Broken>;
 
+    /// Sends a request that can do without; `None`: channels are scarce.
+    ///
+    /// # Errors
+    /// The connection is over.
+    fn request_ahead(&self, message: &[u8]) -> Result<Option<Channel>, Broken>;
+
     /// Why the connection is over; `None`: it is not.
     fn is_over(&self) -> Option<Broken>;
 
@@ -43,6 +49,10 @@ pub trait Line: Debug + Send + Sync {
 impl Line for RemoteAgent {
     fn request(&self, message: &[u8]) -> Result<Channel, Broken> {
         Self::request(self, message)
+    }
+
+    fn request_ahead(&self, message: &[u8]) -> Result<Option<Channel>, Broken> {
+        Self::request_ahead(self, message)
     }
 
     fn is_over(&self) -> Option<Broken> {

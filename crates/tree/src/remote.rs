@@ -4,8 +4,8 @@
 //! three traits here, and everything else stays as it is: the target asks for content and attributes when it needs them.
 //! Each call is at most one round trip. What was listed or announced before is answered without one.
 use dmover_model::{
-    ByteRange, Digest, EntryError, Fatal, FollowLinks, LossKind, Metadata, PathBytes, Shape,
-    TreePath,
+    ByteRange, Digest, EntryError, Fatal, FileSystemName, FollowLinks, LossKind, Metadata,
+    PathBytes, Shape, TreePath,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
@@ -68,6 +68,27 @@ pub struct RemoteRoot {
     /// Its name as it was typed, which its copy gets inside an existing directory. `None`: what was typed ends with `.`,
     /// `..` or `/`, or is empty.
     pub name: Option<Vec<u8>>,
+    /// The root and the directories above it, so that a destination is found that is the same tree, inside it or above it.
+    pub above: Vec<NamedObject>,
+    /// A file system that should be mounted at the root, above it or in it, and is not.
+    pub missing_mount: Option<PathBytes>,
+}
+
+/// An entry by names that are the same on every host that sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedObject {
+    /// The names of its file system.
+    pub file_systems: Vec<FileSystemName>,
+    /// Its inode number.
+    pub inode: u64,
+}
+
+impl NamedObject {
+    /// Whether both are one entry.
+    pub fn is(&self, other: &Self) -> bool {
+        let shared = |name| other.file_systems.contains(name);
+        self.inode == other.inode && self.file_systems.iter().any(shared)
+    }
 }
 
 /// One source that is read through messages.

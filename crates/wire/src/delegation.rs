@@ -4,6 +4,9 @@
 use dmover_model::PathBytes;
 use serde::{Deserialize, Serialize};
 
+/// How the reason begins with which requests about a source end after the connection to its host was lost.
+pub const SOURCE_LOST: &str = "the source is lost: ";
+
 /// A request: the first message of a channel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DelegateRequest {

@@ -1,8 +1,8 @@
 //! Jobs whose DEST is on another host: dmover there runs them, and this process serves the sources and prints.
-use dmover_model::{Fatal, JobSpec, PathBytes};
+use dmover_model::{Fatal, FollowLinks, JobSpec, PathBytes};
 use dmover_net::connection::Broken;
 use dmover_net::{ConnectOptions, Endpoint, RemoteAgent, RemoteHost, RemoteJob, RemotePath};
-use dmover_remote::{Delegate, DelegatedJob, DelegatedSource, Print, TreeService};
+use dmover_remote::{Delegate, DelegatedJob, DelegatedSource, OutputStream, Print, TreeService};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use std::ffi::OsStr;
@@ -19,6 +19,9 @@ use crate::signals;
 
 /// The signals that stop a job.
 const STOPPING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// After so many signals this process ends, whatever the other host does.
+const STOPS_MAX: u32 = 3;
 
 /// Options of a job that work only if DEST is on this host.
 pub(super) struct Limits<'a> {
@@ -77,7 +80,12 @@ impl Sources {
         options: &ConnectOptions,
     ) -> Result<Option<Self>, Fatal> {
         if !spec.sources_are_remote {
-            return spec.sources.iter().map(here).collect::<Result<_, Fatal>>().map(Some);
+            return spec
+                .sources
+                .iter()
+                .map(|source| here(source, spec.selection.follow))
+                .collect::<Result<_, Fatal>>()
+                .map(Some);
         }
         let remote: Vec<RemotePath> = spec.sources.iter().map(there).collect::<Result<_, _>>()?;
         if remote.iter().all(|source| source.host == *destination) {
@@ -99,7 +107,7 @@ impl FromIterator<(PathBytes, DelegatedSource)> for Sources {
 }
 
 /// A source of this host. The job is the same if the command is run again from elsewhere.
-fn here(source: &PathBytes) -> Result<(PathBytes, DelegatedSource), Fatal> {
+fn here(source: &PathBytes, follow: FollowLinks) -> Result<(PathBytes, DelegatedSource), Fatal> {
     let absolute = std::path::absolute(source.to_path());
     let absolute = absolute.map_err(|error| {
         let message = format!("cannot use '{}': {error}", source.to_path().display());
@@ -108,7 +116,7 @@ fn here(source: &PathBytes) -> Result<(PathBytes, DelegatedSource), Fatal> {
     let host = dmover_host::name();
     let path = absolute.as_os_str().as_bytes();
     let named = PathBytes([host.as_bytes(), b":", path].concat());
-    Ok((named, DelegatedSource::Here(Box::new(TreeService::new(source.clone())))))
+    Ok((named, DelegatedSource::Here(Box::new(TreeService::following(source.clone(), follow)))))
 }
 
 fn there(source: &PathBytes) -> Result<RemotePath, Fatal> {
@@ -169,23 +177,27 @@ fn printer(signals: Sender<i32>) -> Box<Print> {
     let signals = std::sync::Mutex::new(signals);
     Box::new(move |stream, bytes| {
         let printed = print::passed_on(stream, bytes);
-        if printed.is_err() {
+        if printed.is_err() && stream == OutputStream::Standard {
             let signals = signals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             // A job that has ended needs none.
             let _ = signals.send(SIGTERM);
         }
-        printed
+        // Messages that nobody can read are dropped, as those of a job of this host.
+        if stream == OutputStream::Error { Ok(()) } else { printed }
     })
 }
 
 /// Passes the signals of this process on to the job until the process ends.
 fn pass_on_signals(sender: Sender<i32>) -> Result<(), Fatal> {
     let stopping = STOPPING.into_iter().filter(|signal| !dmover_host::signals::is_ignored(*signal));
-    let mut signals = Signals::new(stopping.chain([SIGUSR1])).map_err(Fatal::Thread)?;
+    let mut heard = Signals::new(stopping.chain([SIGUSR1])).map_err(Fatal::Thread)?;
     let listen = move || {
-        for signal in &mut signals {
-            if sender.send(signal).is_err() {
-                return;
+        let mut stops = 0;
+        for signal in &mut heard {
+            stops += u32::from(signal != SIGUSR1);
+            if sender.send(signal).is_err() || stops >= STOPS_MAX {
+                // The other host does not react.
+                signals::raise_again(signal);
             }
         }
     };

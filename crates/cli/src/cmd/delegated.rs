@@ -90,7 +90,7 @@ fn start(delegated: &Delegated, job: DelegatedJob) -> ExitCode {
     };
     let words: Vec<OsString> =
         job.words.iter().map(|word: &PathBytes| OsStr::from_bytes(&word.0).to_owned()).collect();
-    let matches = config::parse(&words).ok();
+    let matches = config::parse_alone(&words).ok();
     let Some(cli) = matches.and_then(|matches| Cli::from_arg_matches(&matches).ok()) else {
         failure("cannot read the command line of the other host", other_version);
         return exit(Code::Usage);

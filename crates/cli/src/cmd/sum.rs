@@ -143,7 +143,7 @@ fn prepare(
         return Err(Unusable { message: format!("{shown} is a directory"), hint: hint.into() });
     }
     let files = if args.paths.is_empty() { vec![OsString::from("-")] } else { files };
-    let directories = directories.iter().map(|d| PathBytes::from(d.as_os_str())).collect();
+    let directories = directories.iter().map(as_written).collect();
     let spec = spec::sum_spec(args, directories, matches)?;
     Ok((spec, Supply::of_arguments(&files, range)))
 }
@@ -156,8 +156,23 @@ fn no_reader(error: &std::io::Error) -> Unusable {
 /// Whether a path is a tree of its own: a directory, or whatever is on another host. The job reports paths that cannot be
 /// read.
 fn is_directory(path: &OsString) -> bool {
-    let is_remote = spec::is_remote(&PathBytes::from(path.as_os_str()));
-    is_remote.unwrap_or(true) || std::fs::metadata(path).is_ok_and(|found| found.is_dir())
+    match std::fs::metadata(path) {
+        Ok(found) => found.is_dir(),
+        Err(_) => !is_here(path),
+    }
+}
+
+/// Whether a path is of this host. What exists here is, also with a colon in its name: a shell expands '*' to all names.
+fn is_here(path: &OsString) -> bool {
+    let is_remote = || spec::is_remote(&PathBytes::from(path.as_os_str())).unwrap_or(true);
+    std::fs::symlink_metadata(path).is_ok() || !is_remote()
+}
+
+/// A directory as it is written where a colon names another host.
+fn as_written(path: &OsString) -> PathBytes {
+    let bytes = PathBytes::from(path.as_os_str());
+    let is_odd = is_here(path) && spec::is_remote(&bytes).unwrap_or(true);
+    if is_odd { PathBytes([b"./", &bytes.0[..]].concat()) } else { bytes }
 }
 
 fn range(args: &SumArgs) -> Option<ByteRange> {

@@ -1,5 +1,5 @@
 //! Sources on other hosts whose connection was lost.
-use dmover_model::{EntryError, ErrorClass, Fatal, Side, StopReason};
+use dmover_model::{EntryError, ErrorClass, Fatal, StopReason};
 
 use super::Engine;
 
@@ -13,11 +13,15 @@ impl Engine {
         self.roots.ids().find_map(|id| self.root(id).ok()?.source.remote()?.lost())
     }
 
-    /// An error of the source, unless the connection to its host was lost: then the entry was not attempted, nothing is
-    /// wrong with it, and the job stops.
+    /// Whether the connection to a host of the source was lost.
+    pub(crate) fn is_source_lost(&self) -> bool {
+        self.spec.sources_are_remote && self.lost().is_some()
+    }
+
+    /// An error, unless the connection to a host of the source was lost: then the entry was not attempted, nothing is wrong
+    /// with it, and the job stops.
     pub(super) fn unless_lost(&self, error: EntryError) -> EntryError {
-        let may_be = self.spec.sources_are_remote && error.side == Side::Source;
-        if !may_be || self.lost().is_none() {
+        if !self.is_source_lost() {
             return error;
         }
         // A job that is about to end with an error of its own counts nothing.

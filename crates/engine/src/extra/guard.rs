@@ -116,6 +116,10 @@ pub(crate) fn doubt(
     if let Some(mount) = missing {
         return Some(not_mounted(&mount));
     }
+    let remote = root.source.remote();
+    if let Some(mount) = remote.and_then(|tree| tree.root().missing_mount.as_ref()) {
+        return Some(not_mounted(&mount.to_path()));
+    }
     // An unreadable source is reported when it is scanned.
     (!may_be_empty && root.source.is_empty()).then_some(WithheldReason::Empty)
 }

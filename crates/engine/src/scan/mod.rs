@@ -25,6 +25,8 @@ mod list;
 
 /// How many entries are planned before they are applied: enough to amortise the overhead, and few in memory.
 const BATCH: usize = 128;
+/// The same with a source that is read through messages: files of a batch are announced together.
+const REMOTE_BATCH: usize = 256;
 /// Names in one shard of a directory that is too large for one task.
 const SHARD_NAMES: usize = 2048;
 /// Bytes of names in one shard, so that its task is a small message.
@@ -523,7 +525,7 @@ impl Mover<'_> {
             if let Some(planned) = self.plan_name(&frame.level, name, &mut frame.directories) {
                 batch.push(planned);
             }
-            if batch.len() >= BATCH {
+            if batch.len() >= if is_remote { REMOTE_BATCH } else { BATCH } {
                 self.apply(&frame.level, std::mem::take(&mut batch));
             }
         }

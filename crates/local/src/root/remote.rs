@@ -1,10 +1,11 @@
 //! Roots of sources that are read through messages.
 use dmover_model::{EntryKind, Fatal, FollowLinks, Name, PathBytes, Placement, TreePath};
 use dmover_plan::overlap::Ends;
-use dmover_tree::RemoteTree;
+use dmover_tree::{NamedObject, RemoteTree};
 use std::sync::Arc;
 
-use super::{Found, Placed, Resolver, Root, refuse};
+use super::{Argument, Found, Placed, Resolver, Root, refuse};
+use crate::named_object::{above, named};
 use crate::root_side::RootNames;
 use crate::source_root::SourceRoot;
 
@@ -55,12 +56,46 @@ impl Resolver<'_> {
         let from = Found { display: source, metadata: &metadata, here: None };
         // What is typed as '..' or '.' has no name of its own.
         let target = self.checked_target(from, name.as_ref(), destination, placement)?;
+        let writes = self.spec.policy.verify.as_ref().is_none_or(|policy| policy.repair);
+        if writes {
+            refuse_same_tree(source, &tree.root().above, &target)?;
+        }
         let ends = Ends { source: source.to_path(), target: target.canonical.clone() };
         let is_directory = metadata.kind == EntryKind::Directory;
         let source = source_root(tree, name, is_directory);
         let root = self.placed(source, &metadata, target, placement);
         Ok(Placed { root, ends, held_by: None })
     }
+}
+
+/// Refuses a destination that is the source, inside it or above it, on a file system that both hosts have mounted, or on this
+/// host by another name.
+fn refuse_same_tree(
+    source: &PathBytes,
+    source_above: &[NamedObject],
+    target: &Argument,
+) -> Result<(), Fatal> {
+    let Some((root, around)) = source_above.split_first() else { return Ok(()) };
+    let entry = target.stat(false).ok().flatten().map(|found| named(&found));
+    let directory = target.open_directory().ok();
+    let here = directory.as_ref().map(above).unwrap_or_default();
+    let own = here.first().or(entry.as_ref());
+    let outside = if directory.is_some() { here.clone() } else { above(&target.parent) };
+    let refused = |how: &str, hint| {
+        let what = format!("{how} the source '{}'", source.to_path().display());
+        Err(refuse(&target.display, &what, hint))
+    };
+    if own.is_some_and(|own| own.is(root)) {
+        return refused("is", "choose another destination");
+    }
+    if outside.iter().any(|above| above.is(root)) {
+        return refused("is inside", "choose a destination outside the source");
+    }
+    if here.first().is_some_and(|own| around.iter().any(|above| above.is(own))) {
+        let hint = "choose a destination that does not contain the source";
+        return refused("contains", hint);
+    }
+    Ok(())
 }
 
 /// The name of a root as its host has it.

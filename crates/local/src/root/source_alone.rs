@@ -1,10 +1,13 @@
 //! A root of the source that another host asks for: there is no destination on this host.
 use dmover_model::{EntryKind, Fatal, FollowLinks, Metadata, Name, PathBytes};
 use dmover_sys::{Errno, path, stat};
+use dmover_tree::NamedObject;
 use std::path::{Path, PathBuf};
 
 use super::{Argument, Resolver, refuse, refuse_errno};
+use crate::missing_mounts::missing_at;
 use crate::mounts::kind_of;
+use crate::named_object::with_all_above;
 use crate::source_root::SourceRoot;
 
 /// An entry of any type that is read for a job on another host.
@@ -18,6 +21,10 @@ pub struct SourceAlone {
     pub metadata: Metadata,
     /// Its path without symbolic links.
     pub canonical: PathBuf,
+    /// The entry and the directories above it.
+    pub above: Vec<NamedObject>,
+    /// A file system that should be mounted there, and is not.
+    pub missing_mount: Option<PathBuf>,
 }
 
 impl Resolver<'_> {
@@ -43,7 +50,9 @@ impl Resolver<'_> {
         let canonical = self.check_readable(&source, &metadata)?;
         let name = source.name.clone();
         let root = SourceRoot::Here(self.pin_source(source, &metadata, false)?);
-        Ok(SourceAlone { root, name, metadata, canonical })
+        let above = with_all_above(&canonical);
+        let missing_mount = missing_at(&canonical, true);
+        Ok(SourceAlone { root, name, metadata, canonical, above, missing_mount })
     }
 }
 

@@ -5,7 +5,7 @@ use dmover_local::layout::DefaultLayout;
 use dmover_local::mounts::{MountTable, UNSEEN};
 use dmover_local::privilege::Privilege;
 use dmover_local::unflushed::Unflushed;
-use dmover_model::{AttributeSet, CopyPolicy, FileSystemName, MountId, Timestamp};
+use dmover_model::{AttributeSet, CopyPolicy, FileSystemName, MountId, PathBytes, Timestamp};
 use dmover_observe::lock;
 use dmover_plan::history::History;
 use dmover_plan::idmap::IdentityMap;
@@ -61,8 +61,11 @@ impl std::fmt::Debug for Host {
 }
 
 impl Host {
-    pub(super) fn new(preserve: AttributeSet) -> Self {
-        let numbers = Arc::new(HashedNumbers::of(dmover_host::name_bytes()));
+    /// `root`: the root as the user of the job has typed it. Trees of two connections never have a file system in common, so
+    /// that nothing of one host is taken for something of another that has the same name.
+    pub(super) fn new(preserve: AttributeSet, root: &PathBytes) -> Self {
+        let own = [&dmover_host::name_bytes()[..], b"\0", &root.0].concat();
+        let numbers = Arc::new(HashedNumbers::of(own));
         // Nothing is created here, so the umask does not matter.
         let privilege = Privilege::of_process(dmover_host::user::is_privileged(), 0);
         let end = LocalEnd {

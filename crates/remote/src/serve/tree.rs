@@ -55,7 +55,7 @@ impl Tree {
     /// Opens the root at a path of this host.
     pub(super) fn open(path: &PathBytes, begin: Begin) -> Result<(Self, RemoteRoot), Fatal> {
         let Begin { display, follow, preserve, with_head } = begin;
-        let host = Host::new(preserve);
+        let host = Host::new(preserve, &display);
         let spec = reading_job(path, follow);
         let resolver = Resolver {
             spec: &spec,
@@ -69,8 +69,14 @@ impl Tree {
         let found = resolver.source_alone(path, &display)?;
         let canonical = found.canonical.as_os_str();
         let name = found.name.map(|name| name.as_bytes().to_vec());
-        let root =
-            RemoteRoot { metadata: found.metadata, canonical: PathBytes::from(canonical), name };
+        let missing = found.missing_mount.as_ref();
+        let root = RemoteRoot {
+            metadata: found.metadata,
+            canonical: PathBytes::from(canonical),
+            name,
+            above: found.above,
+            missing_mount: missing.map(|mount| PathBytes::from(mount.as_os_str())),
+        };
         let tree = Self {
             host,
             root: found.root,

@@ -5,18 +5,24 @@ use dmover_observe::lock;
 use dmover_wire::agent::{Answer, Head};
 use std::collections::VecDeque;
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// The most files of one request. More would save nothing, and the first of them waits for those that share its message.
 const NAMES_MAX: usize = 32;
 /// The most requests of an announcement that are under way: while one is used up, the next one arrives.
-const SENT_MAX: usize = 3;
+const SENT_MAX: usize = 8;
 /// The most announcements of a directory: one for each mover that works in it. The oldest one is forgotten.
 const ANNOUNCEMENTS_MAX: usize = 16;
+
+/// How long an answer counts. Content and version of a file come from one moment, so an older one is no wrong copy.
+const FRESH: Duration = Duration::from_secs(30);
 
 /// The answers to one request, as far as nobody has taken them.
 #[derive(Debug)]
 struct Sent {
     channel: Channel,
+    /// When it was sent.
+    at: Instant,
     /// The names whose answers were not taken yet.
     names: VecDeque<Name>,
     /// Answers that have come, in the order of the names.
@@ -95,7 +101,12 @@ impl Ahead {
                 announcement.waiting.clear();
                 return;
             };
-            announcement.sent.push_back(Sent { channel, names, heads: VecDeque::new() });
+            announcement.sent.push_back(Sent {
+                channel,
+                at: Instant::now(),
+                names,
+                heads: VecDeque::new(),
+            });
         }
     }
 
@@ -135,6 +146,10 @@ impl Ahead {
         let mut dropped = Vec::new();
         let mut found = None;
         for announcement in announcements.all.iter_mut().filter(|its| its.follows == follows) {
+            // What is old is asked for again: after a pause, or before another attempt.
+            while announcement.sent.front().is_some_and(|sent| sent.at.elapsed() > FRESH) {
+                dropped.extend(announcement.sent.pop_front());
+            }
             if let Some(at) = announcement.sent.iter().position(|sent| sent.names.contains(name)) {
                 // Those before it are not wanted any more: files are opened in the order of their announcement.
                 dropped.extend(announcement.sent.drain(..at));

@@ -7,6 +7,7 @@ use dmover_net::connection::{Broken, Channel};
 use dmover_net::frame::PAYLOAD_MAX;
 use dmover_observe::lock;
 use dmover_wire::agent::{Answer, Begun, Request};
+use dmover_wire::delegation::SOURCE_LOST;
 use dmover_wire::encode;
 use serde::de::DeserializeOwned;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -16,6 +17,12 @@ use crate::joined::receive;
 
 /// What a request is about, for errors: an operation, a directory, and a name in it.
 pub(super) type About<'a> = (Operation, &'a TreePath, &'a [u8]);
+
+/// Says that a request is complete. Its place for another channel is free as soon as the answer has come.
+fn complete(channel: Channel) -> Result<Channel, Broken> {
+    channel.finish()?;
+    Ok(channel)
+}
 
 /// The connection to the agent of a tree.
 #[derive(Debug)]
@@ -71,10 +78,13 @@ impl Asking {
 
     /// The error of an entry that could not be asked about.
     pub(super) fn failed(&self, about: About<'_>, why: Broken) -> EntryError {
-        if let Broken::Cancelled(words) = why {
+        let why = match why {
+            // A third host, between which and this one another passes messages on.
+            Broken::Cancelled(words) if words.starts_with(SOURCE_LOST) => Broken::Io(words),
             // Only this request has failed.
-            return self.plain(about, ErrorClass::Other, words);
-        }
+            Broken::Cancelled(words) => return self.plain(about, ErrorClass::Other, words),
+            why => why,
+        };
         let first = lock(&self.broken).get_or_insert(why).clone();
         // Nothing is wrong with the entry.
         self.plain(about, ErrorClass::Cancelled, self.line.fatal(&first).to_string())
@@ -99,12 +109,18 @@ impl Asking {
         if let Some(why) = known {
             return Err(self.failed(about, why));
         }
-        let sent = self.line.request(&message).and_then(|channel| {
-            // Its place for another channel is free as soon as the answer has come.
-            channel.finish()?;
-            Ok(channel)
-        });
+        let sent = self.line.request(&message).and_then(complete);
         sent.map_err(|why| self.failed(about, why))
+    }
+
+    /// The same for a request that can do without; `None`: it was not sent, or the connection is over.
+    pub(super) fn send_ahead(&self, request: &Request) -> Option<Channel> {
+        let message = encode(request);
+        if message.len() > PAYLOAD_MAX || lock(&self.broken).is_some() {
+            return None;
+        }
+        let channel = self.line.request_ahead(&message).ok().flatten()?;
+        complete(channel).ok()
     }
 
     /// The only answer on a channel, or the next one.

@@ -79,7 +79,10 @@ impl Directory {
     }
 
     fn fill(&self) {
-        self.ahead.fill(|names, follows| self.ask_for_heads(names, follows).ok());
+        self.ahead.fill(|names, follows| {
+            let request = Request::Heads { directory: self.at.clone(), names, follows };
+            self.shared.asking.send_ahead(&request)
+        });
     }
 
     /// The head of a file, which was announced or is asked for now.

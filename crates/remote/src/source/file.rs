@@ -111,6 +111,7 @@ impl RemoteFile for File {
                 NextData::End
             });
         }
+        self.was_read.store(true, Relaxed);
         let request = Request::NextData { file: self.at.clone(), at };
         self.shared.asking.ask(&request, self.about(Operation::Read))
     }

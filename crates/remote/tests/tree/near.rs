@@ -60,6 +60,11 @@ impl Line for Near {
         self.connection.request(message)
     }
 
+    fn request_ahead(&self, message: &[u8]) -> Result<Option<Channel>, Broken> {
+        self.requests.fetch_add(1, SeqCst);
+        self.connection.request_ahead(message)
+    }
+
     fn is_over(&self) -> Option<Broken> {
         self.connection.is_over()
     }
