@@ -64,12 +64,12 @@ impl Directory {
     }
 
     /// Looks at entries with one request, and keeps what it shows.
-    fn ask_for_looks(&self, names: Vec<Name>, follows: bool) -> Result<(), EntryError> {
+    fn ask_for_looks(&self, names: &[Name], follows: bool) -> Result<(), EntryError> {
         if names.is_empty() {
             return Ok(());
         }
         let about = self.about(Operation::Stat, b"");
-        let request = Request::Look { directory: self.at.clone(), names: names.clone(), follows };
+        let request = Request::Look { directory: self.at.clone(), names: names.to_vec(), follows };
         let channel = self.shared.asking.send(&request, about)?;
         let answers: Vec<Answer<Seen>> = self.shared.asking.receive(&channel, about)?;
         let seen = names.iter().zip(answers);
@@ -191,7 +191,7 @@ impl RemoteDirectory for Directory {
         for part in unknown.chunks(LOOKS_MAX) {
             let names: Vec<Name> = part.iter().filter_map(|name| Name::new(*name).ok()).collect();
             // An entry that cannot be looked at now is looked at when it is needed, and the error comes then.
-            if self.ask_for_looks(names, follows).is_err() {
+            if self.ask_for_looks(&names, follows).is_err() {
                 return;
             }
         }
