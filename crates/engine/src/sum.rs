@@ -97,7 +97,7 @@ impl Mover<'_> {
         let local = self.session.local;
         let permit = self.permit();
         let mut content = local.content_of_opened(&level.source, record, opened, permit)?;
-        content.is_stream = content.metadata.size == 0;
+        content.is_stream = content.may_be_generated();
         let shown = || level.source_path(record.name.as_bytes());
         self.sum_whole(&content, Wanted::default(), &shown, None)
     }
@@ -111,7 +111,7 @@ impl Mover<'_> {
     ) -> Result<(), EntryError> {
         let record = self.look(level, &file.name)?;
         let mut content = self.engine.open_source_file(level, &record, self.permit())?;
-        content.is_stream = content.metadata.size == 0;
+        content.is_stream = content.may_be_generated();
         let item = SumItem { round, ..plain_item(Subject::Entry(file.clone())) };
         let shown = || level.source_path(file.name.as_bytes());
         self.sum_content(&content, &item, &shown)

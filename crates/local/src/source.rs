@@ -132,6 +132,12 @@ impl Content {
         Self { file, metadata, facts: Arc::clone(facts), is_stream: false, stored: false }
     }
 
+    /// Whether it may have content though its size is 0, as generated files have. What is read through messages is read
+    /// by its size.
+    pub fn may_be_generated(&self) -> bool {
+        self.metadata.size == 0 && self.file.fd().is_some()
+    }
+
     /// The open file.
     pub fn open_file(&self) -> OpenFile<'_> {
         OpenFile { file: self.file.as_ref(), metadata: &self.metadata }
