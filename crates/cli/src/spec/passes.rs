@@ -27,6 +27,8 @@ pub(crate) fn sync_spec(args: &SyncArgs, matches: &ArgMatches) -> Result<JobSpec
         };
         return Err(unusable(message, hint));
     };
+    // As they were typed: 'host:' with a slash behind it would be the top of that host.
+    is_remote(destination)?;
     let is_remote = is_remote(source)?;
     if !is_remote && std::fs::metadata(source.to_path()).is_ok_and(|found| !found.is_dir()) {
         let message = format!("'{}' is not a directory", source.to_path().display());

@@ -57,7 +57,10 @@ fn paths_that_cannot_work() {
         ("copy file file", &["file"]),
         ("copy file ./there/../file", &["file"]),
         ("copy dangling/ there", &["dangling"]),
-        ("copy host:tree there", &["host:tree"]),
+        ("copy host: there", &["host:"]),
+        ("sync host: there", &["host:"]),
+        ("sync tree host:", &["host:"]),
+        ("copy tree host:", &["host:"]),
         ("copy file tree/one there/x/", &["there/x"]),
         ("copy tree/sub/two file/two", &["file/two"]),
     ];
