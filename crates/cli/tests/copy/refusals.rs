@@ -42,7 +42,7 @@ fn bench() -> Bench {
 #[test]
 fn paths_that_cannot_work() {
     let bench = bench();
-    let table: [(&str, &[&str]); 17] = [
+    let table: [(&str, &[&str]); 20] = [
         ("copy nowhere there", &["nowhere"]),
         ("copy no/where there", &["no/where"]),
         ("copy file/x there", &["file/x"]),
