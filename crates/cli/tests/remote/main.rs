@@ -6,10 +6,19 @@
 
 #[path = "../bench/mod.rs"]
 mod bench;
+mod comparisons;
+mod cut;
+mod ends;
 mod install;
 mod lost;
 mod refusals;
+mod refused;
+mod said;
 mod shells;
+mod sums;
+mod synced;
+mod targets;
+mod trees;
 
 use bench::{Bench, PROGRAM};
 use dmover_testkit::cluster::{Cluster, Piece, Sshd, needs};

@@ -1,0 +1,113 @@
+//! `sync` between hosts does what it does on one host.
+use super::ends::{Ends, LOCAL, WAYS, assert_idle, assert_lines, count, done, ends};
+use dmover_testkit::compare::{CompareOptions, compare, rsync_check};
+use std::process::{Command, Stdio};
+
+const MUTATE: &str = include_str!("../../../testkit/python/mutate_tree.py");
+
+/// Changes a tree at random.
+fn mutate(ends: &Ends, root: &str, seed: u64, words: &[&str]) {
+    let mut python = Command::new("python3");
+    python.args(["-c", MUTATE]).arg(ends.bench.at(root)).arg(seed.to_string()).arg("nomap");
+    let output = python.args(words).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Changes that a random walk seldom makes, each of another file.
+const CHANGES: &str = r"cd s/fixed
+    printf 12345 > same; touch -d 2001-01-01 same
+    printf 12345 > newer; touch -d 2035-01-01 newer
+    mv old new; mv dir moved; rm gone; chmod 4711 mode; chown 5:6 owner; touch -d 1950-01-01 time
+    rm -r emptied; echo file > emptied; rm becomes; mkdir -p becomes/d; echo 1 > becomes/d/f
+    ln -sfn elsewhere link; setfattr -n user.a -v 2 attribute; setfattr -x user.b attribute
+    ln hard1 hard3; rm hard2; truncate -s 2M hole; printf x >> appended";
+
+const FIRST: &str = r"mkdir -p s/random s/fixed/dir/e s/fixed/emptied/x; cd s/fixed
+    for f in same newer old gone mode owner time becomes attribute hard1 appended; do printf abcde > $f; done
+    for n in 1 2 3; do echo $n > dir/$n; echo $n > emptied/x/$n; done; ln hard1 hard2
+    ln -s somewhere link; setfattr -n user.a -v 1 attribute; setfattr -n user.b -v 1 attribute
+    truncate -s 1M hole; touch -d 2010-01-01 same newer";
+
+#[test]
+fn a_pass_after_random_changes_does_what_a_local_one_does() {
+    let ends = ends!("a_pass_after_random_changes_does_what_a_local_one_does");
+    let bench = &ends.bench;
+    for (number, way) in WAYS.into_iter().enumerate() {
+        for seed in [1_000, 2_000].map(|seed| seed + number as u64) {
+            println!("{way:?} seed {seed}");
+            // dmover knows the trees of an earlier job again.
+            let [s, d, l] = ["s", "d", "l"].map(|tree| format!("{tree}{seed}"));
+            bench.sh(&FIRST.replace("s/", &format!("{s}/")));
+            mutate(&ends, &format!("{s}/random"), seed, &["steps=150"]);
+            // Renames at the source are followed where both ends are of one host.
+            let renames = if way.source == way.destination { "" } else { "--no-renames" };
+            let line = &format!("sync --json --yes --delete --max-delete=1000000 {renames}");
+            for (way, destination) in [(way, &d), (LOCAL, &l)] {
+                ends.job(way, line, (&s, destination)).expect_code(0);
+            }
+            bench.assert_same(&s, &d);
+            mutate(&ends, &format!("{s}/random"), seed + 100, &["attributes", "steps=120"]);
+            bench.sh(&CHANGES.replace("s/", &format!("{s}/")));
+            // Both destinations are changed in the same way, too.
+            bench.sh(&format!("for d in {d} {l}; do echo more > $d/more; rm $d/fixed/mode; done"));
+            let ran = ends.job(way, line, (&s, &d)).expect_code(0);
+            let local = ends.job(LOCAL, line, (&s, &l)).expect_code(0);
+            assert_lines(&done(&ran, bench.root()), &done(&local, bench.root()), "the second pass");
+            for counter in ["entries_deleted", "files_copied", "bytes_copied", "entries_replaced"] {
+                assert_eq!(count(&ran, counter), count(&local, counter), "{counter}");
+            }
+            let options = CompareOptions::default();
+            assert_eq!(compare(&bench.at(&s), &bench.at(&d), &options).unwrap(), []);
+            let rsync = rsync_check(&bench.at(&s), &bench.at(&d)).unwrap();
+            assert_eq!(rsync, Vec::<String>::new());
+            assert_idle(&ends.job(way, line, (&s, &d)).expect_code(0));
+            for tree in [&s, &d, &l] {
+                dmover_testkit::tree::remove(&bench.at(tree)).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn without_delete_extra_entries_stay_and_with_a_limit_they_stay_too() {
+    let ends = ends!();
+    let bench = &ends.bench;
+    for (number, way) in WAYS.into_iter().chain([LOCAL]).enumerate() {
+        let (s, d) = (format!("s{number}"), format!("d{number}"));
+        bench.sh(&format!("mkdir {s}; for n in 1 2 3 4; do echo $n > {s}/$n; done"));
+        ends.job(way, "sync --json", (&s, &d)).expect_code(0);
+        bench.sh(&format!("rm {s}/[123]; echo 5 > {s}/5"));
+        ends.job(way, "sync --json", (&s, &d)).expect_code(0);
+        let list = format!("ls {d} | xargs");
+        assert_eq!(bench.sh(&list), "1 2 3 4 5\n", "{way:?}");
+        ends.job(way, "sync --json --delete --max-delete=1", (&s, &d)).expect_code(5);
+        assert_eq!(bench.sh(&list), "1 2 3 4 5\n", "{way:?}");
+        ends.job(way, "sync --json --delete --yes", (&s, &d)).expect_code(0);
+        assert_eq!(bench.sh(&list), "4 5\n", "{way:?}");
+    }
+}
+
+#[test]
+fn rules_and_dry_runs_are_as_locally() {
+    let ends = ends!();
+    let bench = &ends.bench;
+    bench.sh("mkdir -p s/a/b s/tmp; echo 1 > s/a/x.o; echo 2 > s/a/x.c; echo 3 > s/a/b/y.o; echo 4 > s/tmp/z
+        printf -- '- *.o\n' > s/a/b/.rules");
+    for options in
+        ["--exclude=*.o --exclude=tmp/", "--include=*/ --include=*.c --exclude=*", "--dry-run"]
+    {
+        let line = format!("sync --json {options}");
+        let local = bench.dmover(&format!("{line} s l")).expect_code(0);
+        for way in WAYS {
+            let run = ends.job(way, &line, ("s", "d")).expect_code(0);
+            assert_eq!(done(&run, bench.root()), done(&local, bench.root()), "{way:?} {options}");
+            if bench.exists("l") {
+                bench.assert_same("l", "d");
+            } else {
+                assert!(!bench.exists("d"), "{way:?} {options}");
+            }
+            bench.sh("rm -rf d");
+        }
+        bench.sh("rm -rf l");
+    }
+}

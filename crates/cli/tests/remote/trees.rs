@@ -1,0 +1,133 @@
+//! Copies of trees with every hard case between hosts.
+use super::bench::{pattern, snapshot};
+use super::ends::{WAYS, assert_idle, ends};
+use dmover_testkit::compare::snapshot_atimes;
+use dmover_testkit::tree::{self, HardTree, TreeOptions};
+use std::path::Path;
+
+/// A 70 MiB file without holes or repeated blocks beside the hard cases, and sizes between 1 B and 5 MiB.
+fn large_files(bench: &super::Bench, seed: u64) {
+    bench.sh(&format!(
+        r"mkdir s/large
+        python3 - <<'END'
+import random
+draw = random.Random({seed})
+for size in [1, 3, 1000, 65537, 1 << 20, (5 << 20) - 1, 5 << 20, 70 << 20]:
+    open('s/large/%d' % size, 'wb').write(draw.randbytes(size))
+END
+        ln s/large/1000 s/names/across
+        touch -d 1960-02-03T04:05:06.789012345Z s/large/3
+        touch -d 2030-02-03T04:05:06.000000001Z s/large/1"
+    ));
+}
+
+#[test]
+fn the_hard_case_tree_arrives_each_way_and_the_source_keeps_its_access_times() {
+    let ends = ends!("the_hard_case_tree_arrives_each_way_and_the_source_keeps_its_access_times");
+    let bench = &ends.bench;
+    let seed = std::env::var("DMOVER_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: u64 = seed.unwrap_or_else(|| std::process::id().into());
+    println!("seed {seed} (DMOVER_TEST_SEED repeats it)");
+    let options = TreeOptions::probe(bench.root(), 150).unwrap().without("huge");
+    let report = HardTree::generate(&bench.at("s"), seed, &options).unwrap();
+    println!("without {:?}", report.skipped);
+    large_files(bench, seed);
+    let before = snapshot_atimes(&bench.at("s")).unwrap();
+    let state = snapshot(&bench.at("s")).without_blocks();
+    for way in WAYS {
+        println!("{way:?}");
+        let run = ends.job(way, "copy --json -T", ("s", "d")).expect_code(0);
+        assert_eq!(run.said().unwrap().tell(), "", "{}", run.tell());
+        before.assert_same(&snapshot_atimes(&bench.at("s")).unwrap());
+        bench.assert_same("s", "d");
+        let copied = snapshot(&bench.at("d")).without_blocks();
+        let again = ends.job(way, "copy --json -T", ("s", "d")).expect_code(0);
+        assert_idle(&again);
+        let changes = copied.changes(&snapshot(&bench.at("d")).without_blocks());
+        assert_eq!(changes, Vec::<String>::new(), "the second run");
+        tree::remove(&bench.at("d")).unwrap();
+    }
+    assert_eq!(state.changes(&snapshot(&bench.at("s")).without_blocks()), Vec::<String>::new());
+    tree::cleanup(bench.root()).unwrap();
+}
+
+#[test]
+fn holes_of_a_file_above_4_gib_are_not_sent() {
+    let ends = ends!();
+    let bench = &ends.bench;
+    bench.sh("mkdir s; truncate -s 5G s/f; printf x | dd of=s/f bs=1 seek=4294967295 conv=notrunc status=none");
+    for way in WAYS {
+        let run = ends.job(way, "copy --json -T", ("s", "d")).expect_code(0);
+        assert_eq!(run.said().unwrap().tell(), "");
+        bench.assert_same("s", "d");
+        bench.sh("rm -r d");
+    }
+}
+
+#[test]
+fn zeros_become_holes_on_demand_and_holes_zeros() {
+    let ends = ends!();
+    let bench = &ends.bench;
+    bench.write("s/mixed", [pattern(200_000), vec![0; 2_000_000], pattern(5)].concat());
+    bench.sh("truncate -s 3M s/hole");
+    let occupied =
+        |path: &str| bench.sh(&format!("du -B1 {path} | cut -f1")).trim().parse::<u64>().unwrap();
+    for way in WAYS {
+        ends.job(way, "copy --json -T --sparse=always", ("s", "d")).expect_code(0);
+        assert!(occupied("d/mixed") < 1_000_000, "{way:?}");
+        bench.sh("diff -r s d");
+        ends.job(way, "copy --json -T --sparse=never", ("s", "n")).expect_code(0);
+        assert!(occupied("n/hole") >= 3 << 20, "{way:?}");
+        bench.sh("diff -r s n; rm -r d n");
+    }
+}
+
+#[test]
+fn attributes_are_chosen_as_locally() {
+    let ends = ends!("attributes_are_chosen_as_locally");
+    let bench = &ends.bench;
+    bench.sh("mkdir s; echo 1 > s/f; chown 12:34 s/f; chmod 4751 s/f; touch -d '2001-02-03 04:05:06.789' s/f
+        setfattr -n user.a -v 1 s/f; setfattr -n trusted.b -v 2 s/f; setfacl -m u:99:rw s/f; chmod 4751 s/f");
+    let look = "stat -c '%a %u:%g' d/f; getfattr -d -m - -e hex d/f; getfacl -cs d/f";
+    for options in [
+        "--no-preserve=mode,times,xattr,acl,owner",
+        "--preserve=times",
+        "--preserve=mode,xattr",
+        "--usermap 12:5000:10 --groupmap 34:3",
+        "--no-preserve=acl",
+    ] {
+        bench.dmover(&format!("copy -T {options} s d")).expect_code(0);
+        let wanted = bench.sh(look);
+        for way in WAYS {
+            bench.sh("rm -r d");
+            ends.job(way, &format!("copy -T {options}"), ("s", "d")).expect_code(0);
+            assert_eq!(bench.sh(look), wanted, "{way:?} {options}");
+        }
+        bench.sh("rm -r d");
+    }
+}
+
+#[test]
+fn links_are_followed_as_locally() {
+    let ends = ends!();
+    let bench = &ends.bench;
+    bench.sh(
+        "mkdir -p s/d out; echo 1 > out/f; ln -s ../out/f s/f; ln -s ../out s/o; ln -s d s/inside
+        ln -s nowhere s/dangling; ln -s s root; echo 2 > s/d/g",
+    );
+    for (options, source) in
+        [("-L", "s"), ("-H", "root"), ("-P", "s"), ("-P", "root"), ("-L --allow-loss=none", "root")]
+    {
+        let line = format!("copy --json -T {options}");
+        let wanted = bench.dmover(&format!("{line} {source} w"));
+        for way in WAYS {
+            let run = ends.job(way, &line, (source, "d"));
+            assert_eq!(run.code(), wanted.code(), "{way:?} {options}: {}", run.tell());
+            if Path::new(&bench.at("w")).exists() {
+                bench.assert_same("w", "d");
+            }
+            bench.sh("rm -rf d");
+        }
+        bench.sh("rm -rf w");
+    }
+}
