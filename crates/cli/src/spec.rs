@@ -23,7 +23,7 @@ mod passes;
 mod rules;
 pub(crate) use endpoints::is_remote;
 use endpoints::{refuse_remote, sources_are_remote};
-pub(crate) use passes::{snapshot_paths, snapshot_spec, sync_spec};
+pub(crate) use passes::{confirmed, snapshot_paths, snapshot_spec, sync_spec};
 
 /// Arguments that are not a valid job.
 #[derive(Debug)]

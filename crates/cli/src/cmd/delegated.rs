@@ -16,6 +16,7 @@ use super::{copy, sync, verify};
 use crate::args::{Cli, Verb};
 use crate::config;
 use crate::print::{self, failure, screen};
+use crate::spec;
 
 /// This process runs a job of another host.
 static IS_THIS: AtomicBool = AtomicBool::new(false);
@@ -90,8 +91,9 @@ fn start(delegated: &Delegated, job: DelegatedJob) -> ExitCode {
     };
     let words: Vec<OsString> =
         job.words.iter().map(|word: &PathBytes| OsStr::from_bytes(&word.0).to_owned()).collect();
-    let matches = config::parse_alone(&words).ok();
-    let Some(cli) = matches.and_then(|matches| Cli::from_arg_matches(&matches).ok()) else {
+    let parsed = config::parse_alone(&words).ok();
+    let parsed = parsed.and_then(|matches| Some((Cli::from_arg_matches(&matches).ok()?, matches)));
+    let Some((cli, matches)) = parsed else {
         failure("cannot read the command line of the other host", other_version);
         return exit(Code::Usage);
     };
@@ -100,10 +102,17 @@ fn start(delegated: &Delegated, job: DelegatedJob) -> ExitCode {
         let sources = delegated.sources(spec.sources.clone(), job.typed, reads);
         Arc::new(sources) as Arc<dyn RemoteTrees>
     });
-    let received = Received { spec, remote };
+    let mut received = Received { spec, remote };
     match cli.verb {
         Verb::Copy(args) => copy::run_received(&args, received),
-        Verb::Sync(args) => sync::run_received(&args, received),
+        Verb::Sync(args) => {
+            let delete = received.spec.policy.sync.as_mut().and_then(|sync| sync.delete.as_mut());
+            if let (Some(delete), Some(matches)) = (delete, matches.subcommand_matches("sync")) {
+                // This belongs to one command, not to the job, so it is not in its specification.
+                delete.confirmed = spec::confirmed(&args, matches);
+            }
+            sync::run_received(&args, received)
+        }
         Verb::Verify(args) => verify::run_received(&args, received),
         _ => {
             failure("only copy, sync and verify run for another host", other_version);

@@ -127,16 +127,21 @@ fn is_typed(matches: &ArgMatches, id: &str) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
-fn sync_policy(args: &SyncArgs, matches: &ArgMatches) -> Result<SyncPolicy, Unusable> {
-    // --check deletes nothing, so it needs no confirmation.
-    let only_checks = args.comparison.check && !args.writing.dry_run;
-    let confirmed = if only_checks || (args.delete.yes && is_typed(matches, "yes")) {
+/// Which deletes the command line confirms.
+pub(crate) fn confirmed(args: &SyncArgs, matches: &ArgMatches) -> Confirmed {
+    if args.delete.yes && is_typed(matches, "yes") {
         Confirmed::All
     } else if is_typed(matches, "max_delete") {
         Confirmed::Limit
     } else {
         Confirmed::None
-    };
+    }
+}
+
+fn sync_policy(args: &SyncArgs, matches: &ArgMatches) -> Result<SyncPolicy, Unusable> {
+    // --check deletes nothing, so it needs no confirmation.
+    let only_checks = args.comparison.check && !args.writing.dry_run;
+    let confirmed = if only_checks { Confirmed::All } else { confirmed(args, matches) };
     let delete = args.delete.delete.map(|when| DeletePolicy {
         when: match when {
             DeleteArg::During => DeleteWhen::During,

@@ -275,8 +275,15 @@ pub(super) fn other_source(roots: &[Root], last: Option<&LastPass>) -> Option<Wi
 }
 
 fn source(roots: &[Root]) -> String {
-    let source = roots.first().map(|root| source_identity(&root.source.display().to_path()));
-    source.unwrap_or_default()
+    let identity = |root: &Root| match root.source.remote() {
+        // The number of the file system depends on the host and the device, so that it is the same in each pass.
+        Some(tree) => {
+            let identity = tree.root().metadata.identity;
+            format!("{}:{}", identity.mount.0, identity.inode)
+        }
+        None => source_identity(&root.source.display().to_path()),
+    };
+    roots.first().map(identity).unwrap_or_default()
 }
 
 fn ends(roots: &[Root]) -> Vec<(PathBytes, PathBytes)> {
