@@ -329,7 +329,7 @@ fn bad_arguments_change_nothing() {
         "--manifest text b",
         "--manifest nowhere b",
         "--from a a b",
-        "--repair host:a b",
+        "--repair host: b",
     ] {
         bench.dmover(&format!("verify {line}")).expect_code(2);
     }
