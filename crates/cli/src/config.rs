@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::habits::{Refused, translate};
 
@@ -57,8 +58,30 @@ pub(crate) fn speaks_utf8() -> bool {
 /// The variable that passes the user's command line to a job of `submit`.
 pub(crate) const SUBMITTED_AS: &str = "DMOVER_SUBMITTED_AS";
 
+/// What a user at another host, for whom this process runs a job, has typed.
+struct TypedElsewhere {
+    words: Vec<OsString>,
+    host: String,
+}
+
+static TYPED_ELSEWHERE: OnceLock<TypedElsewhere> = OnceLock::new();
+
+/// Sets the command line of a user at another host, and what it calls this host.
+pub(crate) fn typed_elsewhere(words: Vec<OsString>, host: String) {
+    // A process runs one such job.
+    let _ = TYPED_ELSEWHERE.set(TypedElsewhere { words, host });
+}
+
+/// What the user of this job calls this host, if the user is at another one.
+pub(crate) fn host_as_typed() -> Option<&'static str> {
+    TYPED_ELSEWHERE.get().map(|typed| &*typed.host)
+}
+
 /// The command line that the user typed. A job of `submit` runs with another one, which names its temporary broker.
 pub(crate) fn words_as_typed() -> Vec<OsString> {
+    if let Some(typed) = TYPED_ELSEWHERE.get() {
+        return typed.words.clone();
+    }
     let Some(typed) = environment(SUBMITTED_AS) else { return std::env::args_os().collect() };
     let words = typed.as_bytes().split(|byte| *byte == b' ');
     words.map(|word| OsString::from_vec(dmover_model::percent_decode(word))).collect()

@@ -45,6 +45,7 @@ pub(crate) fn job_spec(args: &CopyArgs, matches: &ArgMatches) -> Result<JobSpec,
         schema: JobSpec::SCHEMA,
         verb: Verb::Copy,
         sources_are_remote: sources_are_remote(&sources)?,
+        host: None,
         sources,
         destination,
         target_mode,
@@ -83,6 +84,7 @@ pub(crate) fn sum_spec(
         schema: JobSpec::SCHEMA,
         verb: Verb::Sum,
         sources_are_remote: sources_are_remote(&directories)?,
+        host: None,
         sources: directories,
         destination: PathBytes::default(),
         target_mode: TargetMode::Auto,
@@ -148,6 +150,7 @@ pub(crate) fn verify_spec(
         schema: JobSpec::SCHEMA,
         verb: Verb::Verify,
         sources_are_remote: sources_are_remote(&sources)?,
+        host: None,
         sources,
         destination,
         target_mode,
@@ -196,26 +199,7 @@ fn compared_paths(args: &VerifyArgs) -> Result<Paths, Unusable> {
         };
         return Err(unusable(message, hint));
     };
-    let found = |path: &PathBytes| std::fs::metadata(path.to_path());
-    if is_remote(destination)? {
-        return Ok((vec![source.clone()], destination.clone(), TargetMode::As));
-    }
-    if let Err(error) = std::fs::symlink_metadata(destination.to_path()) {
-        let shown = destination.to_path().display().to_string();
-        let hint = "check the path; 'dmover copy' creates a DEST that does not exist";
-        return Err(unusable(format!("cannot read '{shown}': {error}"), hint));
-    }
-    let is_directory = |path| found(path).is_ok_and(|found| found.is_dir());
-    // What is on another host is compared with DEST itself.
-    let is_entry = !is_remote(source)? && !is_directory(source);
-    let into = is_directory(destination) && is_entry;
-    let mode = if into { TargetMode::Into } else { TargetMode::As };
-    let mut destination = destination.clone();
-    if mode == TargetMode::As && is_directory(&destination) {
-        // On the command line, a link to a directory means the directory.
-        destination.0.push(b'/');
-    }
-    Ok((vec![source.clone()], destination, mode))
+    Ok((vec![source.clone()], destination.clone(), TargetMode::Auto))
 }
 
 /// The tree that a manifest lists, and the source of repairs.

@@ -346,12 +346,7 @@ impl Mover<'_> {
         level: &'l Level,
         large: &LargeFile,
     ) -> Result<&'l TargetDirectory, EntryError> {
-        level.target.as_ref().ok_or_else(|| {
-            let path = level.target_path(large.file.destination_name.as_bytes());
-            let class = ErrorClass::Other;
-            let words = "its parent directory is missing at the destination";
-            EntryError::plain(Side::Destination, Operation::Open, class, path, words)
-        })
+        level.target.as_ref().ok_or_else(|| self.engine.without_target(large))
     }
 
     /// Opens the source and checks that it still has the version with which the file was started.

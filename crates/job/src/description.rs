@@ -22,12 +22,21 @@ fn at(file: &JobFile, path: &PathBytes) -> String {
     quoted(absolute(&file.directory, path).as_os_str().as_bytes())
 }
 
+/// The absolute path of a source, or its name on another host.
+pub(crate) fn source_place(file: &JobFile, source: &PathBytes) -> PathBuf {
+    if file.sources_are_remote { source.to_path() } else { absolute(&file.directory, source) }
+}
+
+fn source_at(file: &JobFile, source: &PathBytes) -> String {
+    quoted(source_place(file, source).as_os_str().as_bytes())
+}
+
 /// The sources of a job.
 pub fn sources(file: &JobFile) -> String {
     match &file.sources[..] {
         [] => "a list".into(),
-        [one] => at(file, one),
-        [first, rest @ ..] => format!("{} and {} more", at(file, first), rest.len()),
+        [one] => source_at(file, one),
+        [first, rest @ ..] => format!("{} and {} more", source_at(file, first), rest.len()),
     }
 }
 

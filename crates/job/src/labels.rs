@@ -35,10 +35,19 @@ pub fn take_label(
         let message = format!("the label {} is the id of a job", quoted(label.as_bytes()));
         return Err(Refusal::new(Reason::LabelIsId, message, "choose another label"));
     }
-    let own = places_of(spec.verb.word(), directory, &spec.sources, &spec.destination);
+    let described = JobFile {
+        job: id.0.clone(),
+        verb: spec.verb.word().into(),
+        label: Some(label.to_owned()),
+        directory: directory.clone(),
+        sources: spec.sources.clone(),
+        sources_are_remote: spec.sources_are_remote,
+        destination: spec.destination.clone(),
+        ..JobFile::default()
+    };
+    let own = places_of(&described);
     let is_another = |file: &&JobFile| {
-        let places = places_of(&file.verb, &file.directory, &file.sources, &file.destination);
-        file.label.as_deref() == Some(label) && file.job != id.0 && places != own
+        file.label.as_deref() == Some(label) && file.job != id.0 && places_of(file) != own
     };
     if let Some(other) = files.iter().chain(&starting).find(is_another) {
         let job = &other.job;
@@ -48,26 +57,13 @@ pub fn take_label(
         let reason = Reason::LabelTaken(job.clone());
         return Err(Refusal::new(reason, message, "choose another label"));
     }
-    let described = JobFile {
-        job: id.0.clone(),
-        verb: spec.verb.word().into(),
-        label: Some(label.to_owned()),
-        directory: directory.clone(),
-        sources: spec.sources.clone(),
-        destination: spec.destination.clone(),
-        ..JobFile::default()
-    };
     let held = turn.map(|turn| state.hold_label(&turn, &id, &described));
     Ok(held.and_then(|held| held.ok().flatten()))
 }
 
 /// The verb of a job and its absolute paths.
-fn places_of(
-    verb: &str,
-    directory: &PathBytes,
-    sources: &[PathBytes],
-    destination: &PathBytes,
-) -> (String, Vec<PathBuf>) {
-    let paths = sources.iter().chain([destination]);
-    (verb.to_owned(), paths.map(|path| description::absolute(directory, path)).collect())
+fn places_of(file: &JobFile) -> (String, Vec<PathBuf>) {
+    let sources = file.sources.iter().map(|source| description::source_place(file, source));
+    let destination = description::absolute(&file.directory, &file.destination);
+    (file.verb.clone(), sources.chain([destination]).collect())
 }

@@ -33,6 +33,7 @@ pub(crate) fn run(
         verb: Verb::Verify,
         sources: Vec::new(),
         sources_are_remote: false,
+        host: None,
         destination: recorded.base(),
         target_mode: TargetMode::As,
         selection: Selection::default(),

@@ -63,6 +63,7 @@ impl Place {
             verb,
             sources: vec![bytes(&self.path("s"))],
             sources_are_remote: false,
+            host: None,
             destination: bytes(&self.path("d")),
             target_mode: TargetMode::As,
             selection: Selection::default(),

@@ -48,7 +48,7 @@ impl LocalEnd {
     }
 
     fn directory_of_base(&self, fd: OwnedFd) -> Option<TargetDirectory> {
-        let names = RootNames { display: PathBytes::default(), is_directory: true };
+        let names = RootNames { display: PathBytes::default(), host: 0, is_directory: true };
         let place = Place::new(&Arc::new(names), TreePath::root());
         self.target_directory(fd, false, place).ok()
     }

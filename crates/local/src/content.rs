@@ -334,7 +334,6 @@ impl ContentRules<'_> {
             }
             let most = permit.block_bytes(buffer.len()) as u64;
             let left = (end - at).min(most) as usize;
-            permit.bytes(left as u64);
             // A direct read takes whole blocks; what it reads beyond the range is not used.
             let whole = left.next_multiple_of(PAGE as usize).min(buffer.len());
             let room = if direct { whole } else { left };
@@ -342,6 +341,8 @@ impl ContentRules<'_> {
             if read == 0 {
                 return Err(shrunk(path));
             }
+            // What was read counts, not what was asked for: a source on another host sends smaller blocks.
+            permit.bytes(read as u64);
             take(Run::Bytes(&buffer[..read]));
             self.account_hashed(permit, read as u64);
             at += read as u64;
@@ -466,7 +467,6 @@ impl ContentRules<'_> {
             self.check_running(transfer)?;
             let most = transfer.permit.block_bytes(tools.buffer.len()) as u64;
             let wanted = cursor.left().min(most);
-            transfer.permit.bytes(wanted);
             // A direct read takes whole blocks; what it reads beyond the range is not used.
             let room = (wanted as usize).next_multiple_of(PAGE as usize).min(tools.buffer.len());
             let room = if sides.read { room } else { wanted as usize };
@@ -474,6 +474,8 @@ impl ContentRules<'_> {
             if read == 0 {
                 return Err(transfer.shrunk());
             }
+            // What was read counts, not what was asked for: a source on another host sends smaller blocks.
+            transfer.permit.bytes(read as u64);
             transfer.feed(&tools.buffer[..read]);
             let written = write_block(&mut pipe, &tools.buffer[..read], cursor.to, detect)?;
             self.account(transfer, written);

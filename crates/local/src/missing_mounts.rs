@@ -11,7 +11,7 @@ impl RootSide {
     /// A file system that should be mounted at a root of the source, above it or, if `below`, in it, and is not. `base`:
     /// where the path of the root begins if it is relative.
     pub fn missing_mount(&self, base: &Path, below: bool) -> Option<PathBuf> {
-        let source = base.join(self.display().to_path());
+        let source = base.join(self.path_here().to_path());
         let source = mount::path_of(path::open_directory(&source).ok()?)?;
         missing_at(&source, below)
     }

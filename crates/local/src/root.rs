@@ -1,18 +1,20 @@
 //! Resolves paths of the user to open directories: the roots of a job, and the checks before it starts.
 use dmover_model::{
     EntryKind, Fatal, FollowLinks, JobSpec, Metadata, MountId, Name, PathBytes, Placement,
-    RangeCopy, RootId, TargetMode, TreePath,
+    RangeCopy, RootId, TargetMode, TreePath, Verb,
 };
 use dmover_plan::overlap::{self, Between, Ends};
 use dmover_sys::{Errno, OwnedFd, directory, mount, path, stat};
-use dmover_tree::RemoteTrees;
+use dmover_tree::{RemoteTree, RemoteTrees};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+mod argument;
 mod remote;
+mod source_alone;
 
 use crate::allowed_trees::AllowedTrees;
 use crate::mounts::MountTable;
@@ -20,8 +22,7 @@ use crate::overlaps::{self, Overlap};
 use crate::patient_open::past_leases;
 use crate::root_side::{RootNames, RootSide};
 use crate::source_root::SourceRoot;
-
-mod source_alone;
+use argument::Argument;
 
 pub use source_alone::{SourceAlone, kind_of_path};
 
@@ -68,22 +69,15 @@ impl Root {
         self.destination.as_ref().map_or_else(|| self.source.names(), |side| &side.names)
     }
 
+    /// The path by which this host opens the destination; that of the source if nothing is written.
+    pub fn written_here(&self) -> PathBytes {
+        self.destination.as_ref().map_or_else(|| self.source.path_here(), RootSide::path_here)
+    }
+
     /// The destination as a user would type it; the source if nothing is written.
     pub fn written(&self) -> &PathBytes {
         &self.destination_names().display
     }
-}
-
-/// A path from the user, split and opened.
-#[derive(Debug)]
-struct Argument {
-    parent: OwnedFd,
-    name: Option<Name>,
-    /// The canonical path, as far as it exists.
-    canonical: PathBuf,
-    display: PathBytes,
-    /// It ended with a slash, so the name must be a directory.
-    slash: bool,
 }
 
 /// A source as it was found.
@@ -108,101 +102,13 @@ fn refuse_errno(display: &PathBytes, doing: &str, error: Errno, hint: &str) -> F
     Fatal::refused(format!("cannot {doing} '{}': {reason}", display.to_path().display()), hint)
 }
 
-impl Argument {
-    /// Opens the parent directory of `typed`, which may be relative to `base`.
-    fn new(base: &Path, typed: &PathBytes) -> Result<Self, Fatal> {
-        Self::shown(base, typed, typed)
-    }
-
-    /// The same with another name in messages.
-    fn shown(base: &Path, typed: &PathBytes, display: &PathBytes) -> Result<Self, Fatal> {
-        let bytes = &typed.0;
-        if bytes.is_empty() {
-            return Err(Fatal::refused("a path is empty", "name a file or directory"));
-        }
-        let trimmed = bytes.iter().rposition(|b| *b != b'/').map_or(&b"/"[..], |i| &bytes[..=i]);
-        let slash = trimmed.len() < bytes.len() && trimmed != b"/";
-        let at = trimmed.iter().rposition(|b| *b == b'/');
-        let (parent, last) = match at {
-            _ if trimmed == b"/" => (&b"/"[..], &b""[..]),
-            None => (&b"."[..], trimmed),
-            Some(0) => (&b"/"[..], &trimmed[1..]),
-            Some(at) => (&trimmed[..at], &trimmed[at + 1..]),
-        };
-        let whole = matches!(last, b"" | b"." | b"..");
-        let open = if whole { trimmed } else { parent };
-        let open = base.join(OsStr::from_bytes(open));
-        let directory = path::open_directory(&open)
-            // A parent that may only be searched, such as /home with mode 711.
-            .or_else(|e| {
-                if e == Errno::ACCESS && !whole { path::reach_directory(&open) } else { Err(e) }
-            })
-            .map_err(|e| {
-                refuse_errno(display, "open the parent directory of", e, "check the path")
-            })?;
-        let mut canonical = mount::path_of(&directory)
-            .ok_or_else(|| refuse(display, "cannot be resolved", "check that /proc is mounted"))?;
-        let name = (!whole).then(|| Name::new(last)).transpose();
-        let name = name
-            .map_err(|e| refuse(display, &format!("is not a valid name: {e}"), "check the path"))?;
-        if let Some(name) = &name {
-            canonical.push(OsStr::from_bytes(name.as_bytes()));
-        }
-        Ok(Self { parent: directory, name, canonical, display: display.clone(), slash })
-    }
-
-    /// The metadata of the entry, if it exists.
-    fn stat(&self, follow: bool) -> Result<Option<stat::Stat>, Errno> {
-        let result = match &self.name {
-            None => stat::stat_fd(&self.parent),
-            Some(name) => stat::stat_at(&self.parent, name.as_bytes(), follow || self.slash),
-        };
-        match result {
-            Ok(found) => Ok(Some(found)),
-            Err(error) if stat::is_absent(error) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Whether it is a directory, or a symbolic link to one.
-    ///
-    /// # Errors
-    /// It could not be looked at. Taken for something else, a directory would be overwritten with what belongs in it.
-    fn is_directory(&self) -> Result<bool, Fatal> {
-        match self.stat(true) {
-            Ok(found) => {
-                Ok(found.is_some_and(|found| found.file_type() == stat::FileType::Directory))
-            }
-            Err(Errno::NOTDIR | Errno::LOOP) => Ok(false),
-            Err(error) => Err(refuse_errno(&self.display, "access", error, "check the path")),
-        }
-    }
-
-    /// Whether it is a dangling symbolic link.
-    fn leads_nowhere(&self) -> bool {
-        let own = |name: &Name| stat::stat_at(&self.parent, name.as_bytes(), false).is_ok();
-        self.slash && self.name.as_ref().is_some_and(own)
-    }
-
-    /// Opens the directory; a link is followed as the user intends.
-    fn open_directory(&self) -> Result<OwnedFd, Errno> {
-        match &self.name {
-            None => path::open_directory_at(&self.parent, b"."),
-            Some(name) => path::open_directory_following(&self.parent, name.as_bytes()),
-        }
-    }
-
-    /// The same for a directory that need not be readable.
-    fn reach(&self) -> Result<OwnedFd, Errno> {
-        path::reach_directory_at(&self.parent, self.name.as_ref().map_or(b".", Name::as_bytes))
-    }
-}
-
 /// The paths that identify a job: sources first, destination last. They are canonical, but for those on other hosts.
 pub fn canonical_paths(spec: &JobSpec) -> Result<Vec<PathBuf>, Fatal> {
     let named = |path: &PathBytes| Ok(path.to_path());
-    let canonical =
-        |path: &PathBytes| Argument::new(Path::new(""), path).map(|argument| argument.canonical);
+    let canonical = |path: &PathBytes| {
+        let argument = Argument::of(spec, Path::new(""), path);
+        argument.map(|argument| argument.canonical)
+    };
     if spec.sources_are_remote {
         let destination = std::iter::once(&spec.destination).filter(|path| !path.0.is_empty());
         return spec.sources.iter().map(named).chain(destination.map(canonical)).collect();
@@ -287,15 +193,23 @@ pub struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
+    fn argument(&self, typed: &PathBytes) -> Result<Argument, Fatal> {
+        Argument::of(self.spec, self.base, typed)
+    }
+
     /// The roots of the job, and how the destination was interpreted.
     pub fn resolve(&self) -> Result<Resolved, Fatal> {
         let destination = &self.spec.destination;
-        let placement = self.placement(destination)?;
+        // Once each: a connection serves a source to one reader.
+        let trees = self.spec.sources.iter().map(|source| self.remote(source));
+        let trees = trees.collect::<Result<Vec<_>, Fatal>>()?;
+        let placement = self.placement(destination, &trees)?;
         let (mut roots, mut all) = (Vec::<Root>::new(), Vec::<Ends>::new());
         let mut targets = HashMap::new();
         let (mut sources, mut destinations) = (Shared::default(), Shared::default());
-        for source in &self.spec.sources {
-            let Placed { mut root, ends, held_by } = self.root(source, destination, placement)?;
+        for (source, tree) in self.spec.sources.iter().zip(trees) {
+            let placed = self.root_of(tree, source, destination, placement)?;
+            let Placed { mut root, ends, held_by } = placed;
             if let Some(other) = targets.get(&ends.target) {
                 let other: &Root = &roots[*other];
                 if other.source.display() == root.source.display() {
@@ -359,7 +273,7 @@ impl Resolver<'_> {
             return Self::remote_alone(tree);
         }
         {
-            let source = Argument::new(self.base, source)?;
+            let source = self.argument(source)?;
             let found = source
                 .stat(true)
                 .map_err(|e| refuse_errno(&source.display, "access", e, "check the path"))?
@@ -389,7 +303,7 @@ impl Resolver<'_> {
         range: Option<RangeCopy>,
     ) -> Result<(Root, Placement), Fatal> {
         // A directory of a list goes where the list says, so that the same list goes there again.
-        let is_directory = Argument::new(self.base, source)?.is_directory()?;
+        let is_directory = self.argument(source)?.is_directory()?;
         let placement =
             if is_directory { Placement::As } else { self.placement_of(destination, 1)? };
         Ok((self.pair_as(source, destination, range, placement)?, placement))
@@ -410,9 +324,16 @@ impl Resolver<'_> {
         Ok(Root { range, ..root })
     }
 
-    fn placement(&self, destination: &PathBytes) -> Result<Placement, Fatal> {
+    fn placement(
+        &self,
+        destination: &PathBytes,
+        trees: &[Option<Arc<dyn RemoteTree>>],
+    ) -> Result<Placement, Fatal> {
         if self.spec.selection.list.is_some() {
             return Ok(Placement::As); // contents to contents, as rsync --files-from
+        }
+        if self.is_comparison() {
+            return self.placement_of_compared(destination, trees);
         }
         match self.remembered {
             Some(placement) if self.spec.target_mode == TargetMode::Auto => Ok(placement),
@@ -420,24 +341,59 @@ impl Resolver<'_> {
         }
     }
 
+    /// A comparison of trees: what DEST is decides each time, whatever an earlier run has found.
+    fn is_comparison(&self) -> bool {
+        self.spec.verb == Verb::Verify && self.spec.target_mode == TargetMode::Auto
+    }
+
+    /// A directory is compared with DEST itself, anything else with the entry of its name if DEST is a directory.
+    fn placement_of_compared(
+        &self,
+        destination: &PathBytes,
+        trees: &[Option<Arc<dyn RemoteTree>>],
+    ) -> Result<Placement, Fatal> {
+        let argument = self.argument(destination)?;
+        let hint = "check the path; 'dmover copy' creates a DEST that does not exist";
+        let found = argument.stat(false).and_then(|found| found.ok_or(Errno::NOENT));
+        found.map_err(|e| refuse_errno(&argument.display, "read", e, hint))?;
+        let has_directory = || -> Result<bool, Fatal> {
+            for (source, tree) in self.spec.sources.iter().zip(trees) {
+                let is_directory = match tree {
+                    Some(tree) => tree.root().metadata.kind == EntryKind::Directory,
+                    None => self.argument(source)?.is_directory()?,
+                };
+                if is_directory {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        let inside = argument.is_directory()? && !has_directory()?;
+        Ok(if inside { Placement::Inside } else { Placement::As })
+    }
+
     fn placement_of(&self, destination: &PathBytes, sources: usize) -> Result<Placement, Fatal> {
-        let argument = Argument::new(self.base, destination)?;
+        let argument = self.argument(destination)?;
         let directory = argument.is_directory()?;
         match self.spec.target_mode {
             TargetMode::As if sources > 1 => {
                 let hint = "use -t DIR, or copy one source at a time";
-                Err(refuse(destination, "is a single name and cannot hold several sources", hint))
+                Err(refuse(
+                    &argument.display,
+                    "is a single name and cannot hold several sources",
+                    hint,
+                ))
             }
             TargetMode::As => Ok(Placement::As),
             TargetMode::Into if directory => Ok(Placement::Inside),
             TargetMode::Into => {
                 let hint = "create the directory, or use -T to copy to that name";
-                Err(refuse(destination, "is not an existing directory", hint))
+                Err(refuse(&argument.display, "is not an existing directory", hint))
             }
             TargetMode::Auto if directory => Ok(Placement::Inside),
             TargetMode::Auto if sources > 1 => {
                 let hint = "several sources need an existing directory as destination";
-                Err(refuse(destination, "is not an existing directory", hint))
+                Err(refuse(&argument.display, "is not an existing directory", hint))
             }
             TargetMode::Auto => Ok(Placement::As),
         }
@@ -449,10 +405,21 @@ impl Resolver<'_> {
         destination: &PathBytes,
         placement: Placement,
     ) -> Result<Placed, Fatal> {
-        if let Some(tree) = self.remote(source)? {
+        self.root_of(self.remote(source)?, source, destination, placement)
+    }
+
+    /// The same, if the source is open where it is read through messages.
+    fn root_of(
+        &self,
+        tree: Option<Arc<dyn RemoteTree>>,
+        source: &PathBytes,
+        destination: &PathBytes,
+        placement: Placement,
+    ) -> Result<Placed, Fatal> {
+        if let Some(tree) = tree {
             return self.remote_root(tree, source, destination, placement);
         }
-        let source = Argument::new(self.base, source)?;
+        let source = self.argument(source)?;
         let follow = self.spec.selection.follow != FollowLinks::Never;
         let found = source
             .stat(follow)
@@ -518,14 +485,14 @@ impl Resolver<'_> {
         target: Argument,
         placement: Placement,
     ) -> Root {
+        let is_directory = metadata.kind == EntryKind::Directory;
+        let names = Arc::new(target.named(is_directory));
         let parent = Arc::new(target.parent);
         let whole = placement == Placement::As && metadata.kind == EntryKind::Directory;
         let in_manifest = match &target.name {
             Some(name) if !whole => TreePath::root().join(name.as_bytes()),
             _ => TreePath::root(),
         };
-        let is_directory = metadata.kind == EntryKind::Directory;
-        let names = Arc::new(RootNames { display: target.display, is_directory });
         let destination = Some(RootSide { parent, name: target.name, names });
         let range = self.spec.policy.range.clone();
         let mount = metadata.identity.mount;
@@ -539,7 +506,7 @@ impl Resolver<'_> {
         destination: &PathBytes,
         placement: Placement,
     ) -> Result<Argument, Fatal> {
-        let typed = Argument::new(self.base, destination)?;
+        let typed = self.argument(destination)?;
         let opened = typed.open_directory();
         match placement {
             Placement::As => match opened {
@@ -552,14 +519,17 @@ impl Resolver<'_> {
                 let directory = opened
                     // One that may only be searched and written to.
                     .or_else(|e| if e == Errno::ACCESS { typed.reach() } else { Err(e) })
-                    .map_err(|e| refuse_errno(destination, "enter", e, "check the destination"))?;
+                    .map_err(|e| {
+                        refuse_errno(&typed.display, "enter", e, "check the destination")
+                    })?;
                 self.inside(&typed, directory, name.cloned())
             }
         }
     }
 
     fn enters_links(&self, typed: &Argument) -> bool {
-        self.spec.selection.list.is_some() || typed.name.is_none() || typed.slash
+        let is_named = typed.name.is_some() && !typed.slash;
+        self.spec.selection.list.is_some() || self.is_comparison() || !is_named
     }
 
     fn inside(
@@ -576,7 +546,8 @@ impl Resolver<'_> {
             canonical.push(OsStr::from_bytes(name.as_bytes()));
             display = display.join(&TreePath::root().join(name.as_bytes()));
         }
-        Ok(Argument { parent: directory, name, canonical, display, slash: false })
+        let host = typed.host;
+        Ok(Argument { parent: directory, name, canonical, display, host, slash: false })
     }
 
     /// Opens the source for a check; returns its real path if a link leads there.
@@ -707,6 +678,7 @@ impl Resolver<'_> {
         metadata: &Metadata,
         follow: bool,
     ) -> Result<RootSide, Fatal> {
+        let names = Arc::new(source.named(metadata.kind == EntryKind::Directory));
         let (mut parent, mut name) = (source.parent, source.name);
         let asked = self.spec.selection.follow != FollowLinks::Never;
         let follow = follow || asked || source.slash;
@@ -719,7 +691,7 @@ impl Resolver<'_> {
                 path::open_directory_below(&parent, entry.as_bytes())
             };
             parent =
-                opened.map_err(|e| refuse_errno(&source.display, "read", e, "check the path"))?;
+                opened.map_err(|e| refuse_errno(&names.display, "read", e, "check the path"))?;
             name = None;
         }
         // Checks the open directory: the owner of a directory above it may replace names at any time.
@@ -734,8 +706,6 @@ impl Resolver<'_> {
         {
             parent = quiet;
         }
-        let is_directory = metadata.kind == EntryKind::Directory;
-        let names = Arc::new(RootNames { display: source.display, is_directory });
         Ok(RootSide { parent: Arc::new(parent), name, names })
     }
 }

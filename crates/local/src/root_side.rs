@@ -9,14 +9,21 @@ use crate::mounts::MountTable;
 /// How the entries of a root are called in messages.
 #[derive(Debug)]
 pub struct RootNames {
-    /// The root entry as a user would type it.
+    /// The root entry as a user would type it, with the host if the user is at another one.
     pub display: PathBytes,
+    /// How many bytes of `display` name the host.
+    pub host: usize,
     /// Whether the root is a directory. Otherwise it is a single entry, and paths below it stand for the directory that
     /// contains it.
     pub is_directory: bool,
 }
 
 impl RootNames {
+    /// The path by which this host opens the root.
+    fn here(&self) -> PathBytes {
+        PathBytes(self.display.0[self.host..].to_vec())
+    }
+
     /// The path of an entry in a directory below the root. Without a name it is the directory.
     pub fn path(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
         if !self.is_directory {
@@ -66,6 +73,11 @@ impl RootSide {
     /// The root entry as a user would type it.
     pub fn display(&self) -> &PathBytes {
         &self.names.display
+    }
+
+    /// The path by which this host opens the root entry.
+    pub fn path_here(&self) -> PathBytes {
+        self.names.here()
     }
 
     /// Opens the root entry, if it has a name and is a directory. It may be a mount of its own.

@@ -60,6 +60,11 @@ impl SourceRoot {
         &self.names().display
     }
 
+    /// The path by which this host opens the root; its name in messages if another host has it.
+    pub fn path_here(&self) -> PathBytes {
+        self.here().map_or_else(|| self.display().clone(), RootSide::path_here)
+    }
+
     /// What the root is now. `follow`: the entry is what a symbolic link leads to.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ pub fn seen_at(
 /// The base directory of a root with its present mounts: the source is read through a clone of its mounts, which does
 /// not change.
 fn top_of(base: &Path, side: &RootSide) -> Option<OwnedFd> {
-    path::open_directory(&base.join(side.display().to_path())).ok()
+    path::open_directory(&base.join(side.path_here().to_path())).ok()
 }
 
 /// The directory at a path. Opening it makes an automounter mount its file system.

@@ -66,6 +66,8 @@ pub enum FileSystemName {
     Shared(String),
     /// Its UUID.
     Uuid(String),
+    /// The number that the agent of another host gives it, which is the same in each run.
+    Remote(u32),
 }
 
 /// Identifies one end of a root on every host.

@@ -154,6 +154,9 @@ pub struct JobSpec {
     /// The sources are on other hosts, as `HOST:PATH`.
     #[serde(default)]
     pub sources_are_remote: bool,
+    /// What the user puts before paths of this host, such as `user@host:`, if the job runs for a user at another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<PathBytes>,
     /// Destination path; empty for lists of pairs and for verbs that only read.
     pub destination: PathBytes,
     /// How to interpret the destination path.

@@ -129,6 +129,12 @@ fn there(source: &PathBytes) -> Result<RemotePath, Fatal> {
     }
 }
 
+/// What the user has put before the path.
+fn shown_host(typed: &RemotePath) -> PathBytes {
+    let PathBytes(all) = &typed.typed;
+    PathBytes(all.strip_suffix(&typed.path.0[..]).unwrap_or(all).to_vec())
+}
+
 fn delegate(
     spec: &JobSpec,
     destination: &RemotePath,
@@ -137,6 +143,7 @@ fn delegate(
     let sources = Sources::of(spec, &destination.host, options)?;
     let mut there = spec.clone();
     there.destination = destination.path.clone();
+    there.host = Some(shown_host(destination));
     match &sources {
         Some(sources) => {
             there.sources.clone_from(&sources.named);

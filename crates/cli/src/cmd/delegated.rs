@@ -64,6 +64,11 @@ fn forward(delegated: &Delegated) -> Result<[std::thread::JoinHandle<()>; 2], Fa
     Ok([output, errors])
 }
 
+/// What the user has put before a path, without the colon and what follows it.
+fn host_name(before: &[u8]) -> &[u8] {
+    &before[..before.iter().rposition(|byte| *byte == b':').unwrap_or(before.len())]
+}
+
 /// The number of an exit code, which the standard library does not tell.
 fn code_of(code: ExitCode) -> u8 {
     (0..=u8::MAX).find(|number| ExitCode::from(*number) == code).unwrap_or(Code::Fatal.code())
@@ -91,6 +96,8 @@ fn start(delegated: &Delegated, job: DelegatedJob) -> ExitCode {
     };
     let words: Vec<OsString> =
         job.words.iter().map(|word: &PathBytes| OsStr::from_bytes(&word.0).to_owned()).collect();
+    let host = spec.host.as_ref().map_or_else(Default::default, |host| &host.0[..]);
+    config::typed_elsewhere(words.clone(), String::from_utf8_lossy(host_name(host)).into_owned());
     let parsed = config::parse_alone(&words).ok();
     let parsed = parsed.and_then(|matches| Some((Cli::from_arg_matches(&matches).ok()?, matches)));
     let Some((cli, matches)) = parsed else {

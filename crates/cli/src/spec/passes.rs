@@ -62,6 +62,7 @@ fn pass(
         verb: Verb::Sync,
         sources: vec![source],
         sources_are_remote: false,
+        host: None,
         destination,
         target_mode: TargetMode::As,
         selection,

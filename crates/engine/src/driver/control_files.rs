@@ -112,6 +112,7 @@ impl Outside {
             job: id.0.clone(),
             verb: job.spec.verb.word().into(),
             sources: job.spec.sources.clone(),
+            sources_are_remote: job.spec.sources_are_remote,
             destination: job.spec.destination.clone(),
             created_ms: now_ms(),
             ..job.description.clone()

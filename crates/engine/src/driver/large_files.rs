@@ -90,10 +90,18 @@ impl Locator for Engine {
     }
 
     fn names_of(&self, mount: MountId) -> Option<Vec<FileSystemName>> {
+        if self.spec.sources_are_remote {
+            return Some(vec![FileSystemName::Remote(mount.0)]);
+        }
         self.end.mounts.device(mount).map(names_of)
     }
 
     fn named(&self, name: &FileSystemName) -> Option<MountId> {
-        self.end.mounts.named(name)
+        match name {
+            FileSystemName::Remote(number) => {
+                self.spec.sources_are_remote.then_some(MountId(*number))
+            }
+            name => self.end.mounts.named(name),
+        }
     }
 }

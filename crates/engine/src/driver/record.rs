@@ -281,13 +281,13 @@ fn source(roots: &[Root]) -> String {
             let identity = tree.root().metadata.identity;
             format!("{}:{}", identity.mount.0, identity.inode)
         }
-        None => source_identity(&root.source.display().to_path()),
+        None => source_identity(&root.source.path_here().to_path()),
     };
     roots.first().map(identity).unwrap_or_default()
 }
 
 fn ends(roots: &[Root]) -> Vec<(PathBytes, PathBytes)> {
-    roots.iter().map(|root| (root.source.display().clone(), root.written().clone())).collect()
+    roots.iter().map(|root| (root.source.path_here(), root.written_here())).collect()
 }
 
 /// Both ends of all roots by device and inode. `None`: one does not exist yet.

@@ -3,7 +3,10 @@
 use dmover_journal::Unneeded;
 use dmover_local::large_file::{Begun, remove_temporary, remove_unneeded};
 use dmover_local::source::OpenedSource;
-use dmover_model::{EntryError, FileRef, Identity, LargeFile, LargeNews, SealTask, Timestamp};
+use dmover_model::{
+    EntryError, ErrorClass, FileRef, Identity, LargeFile, LargeNews, Operation, SealTask, Side,
+    Timestamp,
+};
 
 use crate::context::Engine;
 use crate::level::{Level, TargetDirectory};
@@ -42,8 +45,9 @@ impl Mover<'_> {
         if !continues || !engine.keeps_parts || parts.has_failed(temporary) {
             return Ok(false);
         }
-        // The user waits no longer for a stop that has become a hard one.
-        if let Some(done) = parts.take(temporary).filter(|_| !engine.control.is_over()) {
+        // The user waits no longer for a stop that has become a hard one. If the source was lost, nobody waits.
+        let has_time = !engine.control.is_over() || engine.is_source_lost();
+        if let Some(done) = parts.take(temporary).filter(|_| has_time) {
             let changed = self.flush_temporary(&task.large).inspect_err(|_| {
                 parts.fail(temporary);
             })?;
@@ -56,9 +60,12 @@ impl Mover<'_> {
 
     /// Returns the time of the file's last change.
     fn flush_temporary(&self, large: &LargeFile) -> Result<Timestamp, EntryError> {
-        let level = self.engine.open_level(&large.file.directory)?;
-        let target = self.target_of(&level, large)?;
-        let unfinished = self.open_temporary(target, large)?;
+        // Not through the source, whose host may be out of reach.
+        let at = &large.file.directory;
+        let root = self.engine.root(at.root)?;
+        let target = self.engine.open_target(&root, &at.path, at.destination)?;
+        let target = target.ok_or_else(|| self.engine.without_target(large))?;
+        let unfinished = self.open_temporary(&target, large)?;
         let last = large.file.destination_name.as_bytes();
         self.engine.local().flush_and_leave(unfinished, last)
     }
@@ -75,6 +82,14 @@ impl Mover<'_> {
 }
 
 impl Engine {
+    /// The directory of a large file is missing.
+    pub(super) fn without_target(&self, large: &LargeFile) -> EntryError {
+        let (at, last) = (&large.file.directory, large.file.destination_name.as_bytes());
+        let path = self.destination_path(at.root, &at.path, last);
+        let words = "its parent directory is missing at the destination";
+        EntryError::plain(Side::Destination, Operation::Open, ErrorClass::Other, path, words)
+    }
+
     /// Removes a temporary file that no run needs any more, from a directory that already has its times.
     pub(crate) fn remove_unneeded(&self, unneeded: &Unneeded) {
         let Unneeded { root, directory, temporary } = unneeded;

@@ -82,6 +82,7 @@ fn removal((tree, empty): (&Path, &Path), limits: Limits) -> JobSpec {
         verb: Verb::Sync,
         sources: vec![contents_of(empty)],
         sources_are_remote: false,
+        host: None,
         destination: contents_of(tree),
         target_mode: TargetMode::As,
         selection: Selection::default(),

@@ -30,6 +30,7 @@ fn spec() -> JobSpec {
         verb: dmover_model::Verb::Sync,
         sources: vec![PathBytes(b"s".to_vec())],
         sources_are_remote: false,
+        host: None,
         destination: PathBytes(b"d".to_vec()),
         target_mode: dmover_model::TargetMode::As,
         selection: Selection::default(),

@@ -24,6 +24,9 @@ pub struct JobFile {
     pub directory: PathBytes,
     /// The sources as the user typed them.
     pub sources: Vec<PathBytes>,
+    /// The sources are on other hosts, as `HOST:PATH`.
+    #[serde(default)]
+    pub sources_are_remote: bool,
     /// The destination as the user typed it.
     pub destination: PathBytes,
     /// The file with the messages of its last run, if they went to one.

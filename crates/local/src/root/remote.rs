@@ -107,6 +107,6 @@ fn name_of(tree: &Arc<dyn RemoteTree>) -> Result<Option<Name>, Fatal> {
 }
 
 fn source_root(tree: Arc<dyn RemoteTree>, name: Option<Name>, is_directory: bool) -> SourceRoot {
-    let names = Arc::new(RootNames { display: tree.display().clone(), is_directory });
+    let names = Arc::new(RootNames { display: tree.display().clone(), host: 0, is_directory });
     SourceRoot::Remote { tree, name: name.filter(|_| !is_directory), names }
 }

@@ -37,7 +37,7 @@ impl Resolver<'_> {
         typed: &PathBytes,
         display: &PathBytes,
     ) -> Result<SourceAlone, Fatal> {
-        let source = Argument::shown(self.base, typed, display)?;
+        let source = Argument::shown(self.base, typed, (display.clone(), 0))?;
         let follow = self.spec.selection.follow != FollowLinks::Never;
         let found = source
             .stat(follow)

@@ -308,6 +308,7 @@ fn reading_job(path: &PathBytes, follow: FollowLinks) -> JobSpec {
         verb: Verb::Copy,
         sources: vec![path.clone()],
         sources_are_remote: false,
+        host: None,
         destination: PathBytes::default(),
         target_mode: TargetMode::Auto,
         selection: Selection { follow, ..Selection::default() },

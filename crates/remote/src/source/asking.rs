@@ -56,7 +56,11 @@ impl Asking {
     /// What is at the root, which decides how its entries are called.
     pub(super) fn root_is(&self, metadata: &Metadata) {
         let is_directory = metadata.kind == EntryKind::Directory;
-        self.names.get_or_init(|| RootNames { display: self.display.clone(), is_directory });
+        self.names.get_or_init(|| RootNames {
+            display: self.display.clone(),
+            host: 0,
+            is_directory,
+        });
     }
 
     /// An entry as a user would type it.
