@@ -189,7 +189,9 @@ impl Mover<'_> {
                 Side::Source => (level.source_path(record.name.as_bytes()), at.map(|at| at.0)),
                 Side::Destination => {
                     let name = record.destination_name().as_bytes();
-                    (level.target_path(name), at.map(|at| at.1))
+                    // The list is checked where the copies are.
+                    let names = level.root.destination_names();
+                    (names.without_host(&level.target_path(name)), at.map(|at| at.1))
                 }
             };
             let range = start.map(|start| ByteRange { start, end: start + shape.length() });

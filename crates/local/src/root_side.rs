@@ -21,7 +21,12 @@ pub struct RootNames {
 impl RootNames {
     /// The path by which this host opens the root.
     fn here(&self) -> PathBytes {
-        PathBytes(self.display.0[self.host..].to_vec())
+        self.without_host(&self.display)
+    }
+
+    /// A path of these names as this host has it.
+    pub fn without_host(&self, path: &PathBytes) -> PathBytes {
+        PathBytes(path.0[self.host..].to_vec())
     }
 
     /// The path of an entry in a directory below the root. Without a name it is the directory.

@@ -135,3 +135,20 @@ fn what_differs_is_mended_and_extra_entries_stay() {
         bench.sh("rm -r a b");
     }
 }
+
+#[test]
+fn a_dest_that_is_missing_is_refused_and_a_file_is_compared_with_its_namesake() {
+    let ends = ends!();
+    let bench = &ends.bench;
+    two_trees(bench);
+    for way in WAYS {
+        let run = ends.job(way, "verify", ("a", "missing")).expect_code(2);
+        let shown = ends.at(way.destination, "missing");
+        let words = format!("cannot read '{}': No such file", shown.display());
+        assert!(run.stderr.contains(&words), "{}", run.tell());
+        ends.job(way, "verify", ("a/d/two", "b/d")).expect_code(0);
+        let run = ends.job(way, "verify", ("a/d/two", "b/d/e")).expect_code(1);
+        let name = ends.at(way.destination, "b/d/e/two");
+        assert_eq!(run.text(), format!("{}: missing\n", name.display()));
+    }
+}

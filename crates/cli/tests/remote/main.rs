@@ -14,6 +14,7 @@ mod lost;
 mod refusals;
 mod refused;
 mod said;
+mod resumed;
 mod same_tree;
 mod shells;
 mod sums;

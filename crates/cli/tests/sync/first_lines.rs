@@ -11,8 +11,10 @@ enum Outcome {
     Nothing,
     /// Nothing is done, the exit code is 2, and the message says this.
     Says(&'static str),
+    /// The host is not there, and the exit code is 6.
+    NoHost,
 }
-use Outcome::{Copied, Nothing, Same, Says};
+use Outcome::{Copied, NoHost, Nothing, Same, Says};
 
 const LINES: &[(&str, Outcome)] = &[
     // rsync
@@ -57,9 +59,9 @@ const LINES: &[(&str, Outcome)] = &[
     ("sync -avh -- src dst", Says("-h is help here")),
     ("copy -h -- src dst", Says("-h is help here")),
     ("sync -aR src dst", Says("copies the contents of SOURCE")),
-    ("sync -ae ssh src dst", Says("mounted on this host")),
-    ("sync -a --rsh=ssh src dst", Says("mounted on this host")),
-    ("sync -a src host:/dst", Says("another host")),
+    ("sync -ae ssh src dst", Same),
+    ("sync -a --rsh=ssh src dst", Same),
+    ("sync -a src host.invalid:/dst", NoHost),
     ("sync -a --link-dest=../old src dst", Says("dmover snapshot create")),
     ("sync -a --filter=-_*.o src dst", Same),
     ("sync -a -f -_*.o src dst", Same),
@@ -143,14 +145,14 @@ const LINES: &[(&str, Outcome)] = &[
     ("cp -rg src dst", Says("use -p or -a")),
     // scp
     ("copy -rq src dst", Copied),
-    ("copy -r3 src dst", Says("mounted on this host")),
+    ("copy -r3 src dst", Copied),
     ("copy -r -l 1000 src dst", Says("use --bwlimit")),
     ("copy -rP 2222 src dst", Says("scp -P takes a port")),
     ("copy -o Compression=no src dst", Says("rsync -o keeps owners")),
     ("copy -D server src dst", Says("rsync -D keeps devices")),
     ("copy -rf +_*.o src dst", Says("use --filter")),
     ("copy -rC src dst", Says("no list of names")),
-    ("copy -r src host:dst", Says("another host")),
+    ("copy -r src host.invalid:dst", NoHost),
     // rclone
     ("sync -P src dst", Same),
     ("sync --progress src dst", Same),
@@ -162,7 +164,7 @@ const LINES: &[(&str, Outcome)] = &[
     ("sync --checkers 8 src dst", Says("-j N")),
     ("copy --checksum src dst", Says("dmover sync --checksum")),
     ("copy --ignore-times src dst", Says("--overwrite=always")),
-    ("copy src remote:dst", Says("another host")),
+    ("copy src remote.invalid:dst", NoHost),
     ("check src dst", Says("dmover verify")),
     ("cryptcheck src dst", Says("dmover verify")),
     ("bisync src dst", Says("one direction")),
@@ -192,6 +194,11 @@ fn command_lines_of_other_tools_work_or_say_what_to_type() {
             Nothing => assert!(code == Some(0) && !made, "{line}: {}", run.tell()),
             Says(words) => {
                 assert!(code == Some(2) && !made, "{line}: {}", run.tell());
+                assert!(run.stderr.contains(words), "{line}: {}", run.tell());
+            }
+            NoHost => {
+                assert!(code == Some(6) && !made, "{line}: {}", run.tell());
+                let words = "cannot find the address of the host";
                 assert!(run.stderr.contains(words), "{line}: {}", run.tell());
             }
         }
