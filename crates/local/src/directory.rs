@@ -127,6 +127,13 @@ impl SourceDirectory {
         }
     }
 
+    /// These directories in it will be entered soon, not through symbolic links.
+    pub fn enter_ahead<'n>(&self, names: impl Iterator<Item = &'n [u8]>) {
+        if let DirectoryHandle::Remote(directory) = &self.handle {
+            directory.enter_ahead(&names.collect::<Vec<_>>());
+        }
+    }
+
     /// These files will be opened soon, in this order. `follows`: what a name is a symbolic link to.
     pub fn announce(&self, names: &[&[u8]], follows: bool) {
         if let DirectoryHandle::Remote(directory) = &self.handle

@@ -18,6 +18,7 @@ use skew::Skew;
 mod ahead;
 mod asking;
 mod directory;
+mod entered_ahead;
 mod file;
 mod looks;
 mod open;
@@ -100,9 +101,17 @@ impl RemoteSource {
                     Skew::measured(root.metadata.identity.mount, clock, (sent, SystemTime::now()));
                 let follows_all = matches!(follow, FollowLinks::Always | FollowLinks::AlwaysLinked);
                 asking.root_is(&root.metadata);
-                let (known, open, streams) = Default::default();
+                let (known, open, ahead, streams) = Default::default();
                 Ok(Self {
-                    shared: Arc::new(Shared { asking, known, open, streams, follows_all, skew }),
+                    shared: Arc::new(Shared {
+                        asking,
+                        known,
+                        open,
+                        ahead,
+                        streams,
+                        follows_all,
+                        skew,
+                    }),
                     root,
                 })
             }
@@ -119,6 +128,9 @@ impl RemoteSource {
             && let Some(open) = self.shared.open.at(at, follows)
         {
             return Ok(open);
+        }
+        if !follows && let Some(directory) = Directory::open_early(&self.shared, at) {
+            return Ok(directory);
         }
         let request = Request::Open { at: at.clone(), follows };
         let of = (Operation::Open, at, &b""[..]);

@@ -18,9 +18,8 @@ use crate::planned::{CopyResult, Planned};
 mod deferred_rename;
 
 impl Mover<'_> {
-    /// Applies a batch of planned entries of one directory.
+    /// Applies a batch of planned entries of one directory. Its files were announced if the source is read through messages.
     pub(crate) fn apply(&mut self, level: &Level, batch: Vec<Planned>) {
-        self.announce(level, &batch);
         for planned in batch {
             if self.engine.control.is_stopping() {
                 let path = level.target_path(planned.record.destination_name().as_bytes());
@@ -37,7 +36,7 @@ impl Mover<'_> {
     }
 
     /// Tells a source that is read through messages which files will be opened.
-    fn announce(&self, level: &Level, batch: &[Planned]) {
+    pub(crate) fn announce(&self, level: &Level, batch: &[Planned]) {
         let engine = self.engine;
         let only_shows = engine.spec.verb.fills() && engine.spec.policy.dry_run;
         if !level.source.is_remote() || only_shows || engine.control.is_stopping() {

@@ -27,6 +27,8 @@ mod list;
 const BATCH: usize = 128;
 /// The same with a source that is read through messages: files of a batch are announced together.
 const REMOTE_BATCH: usize = 256;
+/// How many directories a mover asks for before it enters them, of a source that is read through messages.
+const DIRECTORIES_AHEAD: usize = 4;
 /// Names in one shard of a directory that is too large for one task.
 const SHARD_NAMES: usize = 2048;
 /// Bytes of names in one shard, so that its task is a small message.
@@ -248,6 +250,8 @@ impl Mover<'_> {
             {
                 continue;
             }
+            let next = std::iter::once(&name).chain(&frames[depth - 1].directories);
+            level.source.enter_ahead(next.take(DIRECTORIES_AHEAD).map(Name::as_bytes));
             match self.enter(level, name.as_bytes()) {
                 Ok(level) => {
                     if level.target.as_ref().is_some_and(|target| target.fresh)
@@ -498,6 +502,8 @@ impl Mover<'_> {
             frame.level.source.look_ahead(&all, self.engine.follows(&frame.level));
         }
         let mut batch = Vec::with_capacity(if at_sight { 0 } else { names.len().min(BATCH) });
+        // Announced: what it needs is on its way while the next one is planned, and while the one before is applied.
+        let mut announced = Vec::new();
         let mut names = VecDeque::from(names);
         let (mut taken, mut since) = (0, Instant::now());
         while let Some(Seen { mut name, kind }) = names.pop_front() {
@@ -525,11 +531,17 @@ impl Mover<'_> {
             if let Some(planned) = self.plan_name(&frame.level, name, &mut frame.directories) {
                 batch.push(planned);
             }
-            if batch.len() >= if is_remote { REMOTE_BATCH } else { BATCH } {
+            if !is_remote && batch.len() >= BATCH {
                 self.apply(&frame.level, std::mem::take(&mut batch));
+            } else if is_remote && batch.len() >= REMOTE_BATCH {
+                self.announce(&frame.level, &batch);
+                let next = std::mem::take(&mut batch);
+                self.apply(&frame.level, std::mem::replace(&mut announced, next));
             }
         }
         if let Some(frame) = frames.last() {
+            self.announce(&frame.level, &batch);
+            self.apply(&frame.level, announced);
             self.apply(&frame.level, batch);
         }
         self.hand_on_deferred(frames);

@@ -29,6 +29,22 @@ struct Sent {
     heads: VecDeque<Answer<Head>>,
 }
 
+impl Sent {
+    /// The answer for a name that is in it. Those before it are not wanted any more.
+    fn take(&mut self, name: &Name, directory: &impl Asks) -> Result<Answer<Head>, EntryError> {
+        loop {
+            while self.heads.is_empty() {
+                self.heads.extend(directory.answers(&self.channel)?);
+            }
+            if let (Some(next), Some(head)) = (self.names.pop_front(), self.heads.pop_front())
+                && next == *name
+            {
+                return Ok(head);
+            }
+        }
+    }
+}
+
 /// Files that one mover will open, in this order.
 #[derive(Debug)]
 struct Announcement {
@@ -36,17 +52,25 @@ struct Announcement {
     follows: bool,
     waiting: VecDeque<Name>,
     sent: VecDeque<Sent>,
-    /// Requests that are being sent.
-    leaving: usize,
+    /// Requests that somebody has in his hands: they are being sent, or their answers are read.
+    held: usize,
+}
+
+/// What has become of the announcement of a file.
+enum Found {
+    /// The request that names it.
+    Sent(Sent),
+    /// No request names it yet, nor those that follow it.
+    Waiting(VecDeque<Name>),
 }
 
 impl Announcement {
     fn is_used_up(&self) -> bool {
-        self.waiting.is_empty() && self.sent.is_empty() && self.leaving == 0
+        self.waiting.is_empty() && self.sent.is_empty() && self.held == 0
     }
 
     fn may_send(&self) -> bool {
-        !self.waiting.is_empty() && self.sent.len() + self.leaving < SENT_MAX
+        !self.waiting.is_empty() && self.sent.len() + self.held < SENT_MAX
     }
 }
 
@@ -66,9 +90,26 @@ impl Announcements {
     }
 }
 
+/// How a directory asks for heads.
+pub(super) trait Asks {
+    /// Sends a request that can do without; `None`: there is no room for it now.
+    fn ask_ahead(&self, names: Vec<Name>, follows: bool) -> Option<Channel>;
+
+    /// Sends a request that has to be answered.
+    fn ask(&self, names: Vec<Name>, follows: bool) -> Result<Channel, EntryError>;
+
+    /// The next part of the answers on a channel.
+    fn answers(&self, channel: &Channel) -> Result<Vec<Answer<Head>>, EntryError>;
+}
+
 impl Ahead {
     /// Announces files, in the order in which they will be opened.
-    pub(super) fn announce(&self, names: impl Iterator<Item = Name>, follows: bool) {
+    pub(super) fn announce(
+        &self,
+        names: impl Iterator<Item = Name>,
+        follows: bool,
+        directory: &impl Asks,
+    ) {
         let (waiting, sent) = (names.collect(), VecDeque::new());
         let mut announcements = lock(&self.0);
         announcements.last += 1;
@@ -77,90 +118,111 @@ impl Ahead {
         if announcements.all.len() >= ANNOUNCEMENTS_MAX {
             announcements.all.pop_front();
         }
-        announcements.all.push_back(Announcement { number, follows, waiting, sent, leaving: 0 });
+        announcements.all.push_back(Announcement { number, follows, waiting, sent, held: 0 });
+        drop(announcements);
+        self.fill(number, directory);
     }
 
-    /// Sends requests as long as there is room.
-    pub(super) fn fill(&self, send: impl Fn(Vec<Name>, bool) -> Option<Channel>) {
+    /// Sends requests as long as there is room. Only of one announcement: whoever sends those of another mover might have a
+    /// name in his hands while that one looks for it.
+    fn fill(&self, number: u64, directory: &impl Asks) {
         loop {
             let mut announcements = lock(&self.0);
-            let next = announcements.all.iter_mut().find(|announcement| announcement.may_send());
+            let next = announcements.of(number).filter(|next| next.may_send());
             let Some(next) = next else { return };
             let count = next.waiting.len().min(NAMES_MAX);
             let names: VecDeque<Name> = next.waiting.drain(..count).collect();
-            let (number, follows) = (next.number, next.follows);
-            next.leaving += 1;
+            let follows = next.follows;
+            next.held += 1;
             drop(announcements);
-            let channel = send(names.iter().cloned().collect(), follows);
+            let channel = directory.ask_ahead(names.iter().cloned().collect(), follows);
             let mut announcements = lock(&self.0);
             // It may have been forgotten meanwhile.
-            let Some(announcement) = announcements.of(number) else { continue };
-            announcement.leaving -= 1;
+            let Some(announcement) = announcements.of(number) else { return };
+            announcement.held -= 1;
             let Some(channel) = channel else {
-                // Whoever opens it gets the error.
-                announcement.waiting.clear();
+                // Whoever opens one of them asks for those after it as well, and gets the error.
+                for name in names.into_iter().rev() {
+                    announcement.waiting.push_front(name);
+                }
                 return;
             };
-            announcement.sent.push_back(Sent {
-                channel,
-                at: Instant::now(),
-                names,
-                heads: VecDeque::new(),
-            });
+            let (at, heads) = (Instant::now(), VecDeque::new());
+            announcement.sent.push_back(Sent { channel, at, names, heads });
         }
     }
 
-    /// The answer for a file that was asked for; `None`: it was not, and is not announced any more. `receive`: the next part
-    /// of the answers on a channel.
+    /// The answer for a file that was announced; `None`: it was not. Those after it are on their way while it is used.
     pub(super) fn take(
         &self,
         name: &Name,
         follows: bool,
-        receive: impl Fn(&Channel) -> Result<Vec<Answer<Head>>, EntryError>,
+        directory: &impl Asks,
     ) -> Option<Result<Head, EntryError>> {
-        let (number, mut sent) = self.take_request(name, follows)?;
-        let mut head = None;
-        while let Some(next) = sent.names.pop_front() {
-            while sent.heads.is_empty() {
-                match receive(&sent.channel) {
-                    Ok(heads) => sent.heads.extend(heads),
-                    Err(error) => return Some(Err(error)),
-                }
-            }
-            head = sent.heads.pop_front();
-            if next == *name {
-                break;
+        let (number, found) = self.find(name, follows)?;
+        let sent = match found {
+            Found::Sent(sent) => Ok(sent),
+            Found::Waiting(names) => ask_at_once(names, follows, directory),
+        };
+        let taken = sent.and_then(|mut sent| Ok((sent.take(name, directory)?, sent)));
+        let (head, rest) = match taken {
+            Ok((head, sent)) => (head, Some(sent).filter(|sent| !sent.names.is_empty())),
+            Err(error) => (Err(error), None),
+        };
+        if let Some(announcement) = lock(&self.0).of(number) {
+            announcement.held -= 1;
+            if let Some(sent) = rest {
+                announcement.sent.push_front(sent);
             }
         }
-        if !sent.names.is_empty()
-            && let Some(announcement) = lock(&self.0).of(number)
-        {
-            announcement.sent.push_front(sent);
-        }
-        head
+        self.fill(number, directory);
+        Some(head)
     }
 
-    /// The request for a file, and the number of its announcement.
-    fn take_request(&self, name: &Name, follows: bool) -> Option<(u64, Sent)> {
+    /// A file among what was announced, and the number of its announcement.
+    fn find(&self, name: &Name, follows: bool) -> Option<(u64, Found)> {
         let mut announcements = lock(&self.0);
         let mut dropped = Vec::new();
-        let mut found = None;
+        let (mut found, mut found_in) = (None, 0);
         for announcement in announcements.all.iter_mut().filter(|its| its.follows == follows) {
             // What is old is asked for again: after a pause, or before another attempt.
             while announcement.sent.front().is_some_and(|sent| sent.at.elapsed() > FRESH) {
                 dropped.extend(announcement.sent.pop_front());
             }
+            // Files are opened in the order of their announcement: those before this one are not wanted any more.
             if let Some(at) = announcement.sent.iter().position(|sent| sent.names.contains(name)) {
-                // Those before it are not wanted any more: files are opened in the order of their announcement.
                 dropped.extend(announcement.sent.drain(..at));
-                found = announcement.sent.pop_front().map(|sent| (announcement.number, sent));
+                found = announcement.sent.pop_front().map(Found::Sent);
+            } else if let Some(at) = announcement.waiting.iter().position(|next| next == name) {
+                dropped.extend(announcement.sent.drain(..));
+                let end = announcement.waiting.len().min(at + NAMES_MAX);
+                let names = announcement.waiting.drain(..end).skip(at).collect();
+                found = Some(Found::Waiting(names));
+            }
+            if found.is_some() {
+                announcement.held += 1;
+                found_in = announcement.number;
                 break;
             }
-            announcement.waiting.retain(|waiting| waiting != name);
         }
         // Dropping a channel may wait for a write.
         drop(announcements);
         drop(dropped);
-        found
+        found.map(|found| (found_in, found))
     }
+}
+
+/// Asks for files whose turn came before there was room for their request. All answers are taken at once: a request ahead may
+/// hold its channel, this one must not, or those who wait for a channel might wait for each other.
+fn ask_at_once(
+    names: VecDeque<Name>,
+    follows: bool,
+    directory: &impl Asks,
+) -> Result<Sent, EntryError> {
+    let channel = directory.ask(names.iter().cloned().collect(), follows)?;
+    let mut heads = VecDeque::new();
+    while heads.len() < names.len() {
+        heads.extend(directory.answers(&channel)?);
+    }
+    Ok(Sent { channel, at: Instant::now(), names, heads })
 }

@@ -1,14 +1,16 @@
 //! Directories of a tree at another host.
 use dmover_local::error::no_name;
-use dmover_model::{EntryError, Metadata, Name, Operation};
+use dmover_model::{EntryError, Metadata, Name, Operation, TreePath};
 use dmover_net::connection::Channel;
+use dmover_observe::lock;
 use dmover_tree::{EntryAttributes, ListedKind, RemoteDirectory, RemoteFile, Seen};
 use dmover_wire::agent::{Answer, DirectoryAt, FileAt, Head, ListPart, ListedEntry, Request};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use super::ahead::Ahead;
+use super::ahead::{Ahead, Asks};
 use super::asking::About;
+use super::entered_ahead::Requested;
 use super::file::File;
 use super::looks::Looks;
 use super::shared::Shared;
@@ -24,6 +26,18 @@ pub(super) struct Directory {
     metadata: Metadata,
     looks: Arc<Looks>,
     ahead: Ahead,
+    /// Answers that were asked for before it was entered.
+    early: Mutex<Early>,
+    /// What the first request for its attributes has shown.
+    attributes: OnceLock<(Metadata, EntryAttributes)>,
+}
+
+/// Answers about a directory that were asked for before it was entered.
+#[derive(Debug, Default)]
+struct Early {
+    /// The first part of its list, and the channel of the others.
+    list: Option<(ListPart, Channel)>,
+    attributes: Option<Channel>,
 }
 
 impl Directory {
@@ -32,11 +46,43 @@ impl Directory {
         at: DirectoryAt,
         metadata: Metadata,
     ) -> Arc<dyn RemoteDirectory> {
+        Self::opened(shared, at, metadata, Early::default())
+    }
+
+    /// Opens a directory that was asked for ahead; `None`: it was not, or it cannot be listed.
+    pub(super) fn open_early(
+        shared: &Arc<Shared>,
+        path: &TreePath,
+    ) -> Option<Arc<dyn RemoteDirectory>> {
+        let Requested { metadata, list, attributes, .. } = shared.ahead.take(path)?;
+        let first = shared.asking.receive(&list, (Operation::ReadDirectory, path, b"")).ok()?;
+        if matches!(first, ListPart::Failed(_)) {
+            // It may be another directory by now: it is opened as if it had not been asked for.
+            return None;
+        }
+        let at = DirectoryAt { path: path.clone(), follows: false, identity: metadata.identity };
+        let early = Early { list: Some((first, list)), attributes };
+        Some(Self::opened(shared, at, metadata, early))
+    }
+
+    fn opened(
+        shared: &Arc<Shared>,
+        at: DirectoryAt,
+        metadata: Metadata,
+        early: Early,
+    ) -> Arc<dyn RemoteDirectory> {
         let looks = shared.known.of(&at, shared.follows_all);
         let key = (at.path.clone(), at.follows);
         let ahead = Ahead::default();
-        let directory: Arc<dyn RemoteDirectory> =
-            Arc::new(Self { shared: Arc::clone(shared), at, metadata, looks, ahead });
+        let directory: Arc<dyn RemoteDirectory> = Arc::new(Self {
+            shared: Arc::clone(shared),
+            at,
+            metadata,
+            looks,
+            ahead,
+            early: Mutex::new(early),
+            attributes: OnceLock::new(),
+        });
         shared.open.keep(key, &directory);
         directory
     }
@@ -56,13 +102,6 @@ impl Directory {
         })
     }
 
-    fn ask_for_heads(&self, names: Vec<Name>, follows: bool) -> Result<Channel, EntryError> {
-        let first = names.first().cloned();
-        let about = first.as_ref().map(Name::as_bytes).unwrap_or_default();
-        let request = Request::Heads { directory: self.at.clone(), names, follows };
-        self.shared.asking.send(&request, self.about(Operation::Open, about))
-    }
-
     /// Looks at entries with one request, and keeps what it shows.
     fn ask_for_looks(&self, names: &[Name], follows: bool) -> Result<(), EntryError> {
         if names.is_empty() {
@@ -78,33 +117,18 @@ impl Directory {
         Ok(())
     }
 
-    fn fill(&self) {
-        self.ahead.fill(|names, follows| {
-            let request = Request::Heads { directory: self.at.clone(), names, follows };
-            self.shared.asking.send_ahead(&request)
-        });
-    }
-
     /// The head of a file, which was announced or is asked for now.
     fn head(&self, name: &Name, follows: bool) -> Result<Head, EntryError> {
-        let about = self.about(Operation::Open, name.as_bytes());
-        let receive = |channel: &Channel| {
-            let heads: Vec<Answer<Head>> = self.shared.asking.receive(channel, about)?;
-            let is_none = heads.is_empty();
-            let missing = || Err(self.shared.asking.violation(about, "an answer is missing"));
-            if is_none { missing() } else { Ok(heads) }
-        };
-        let taken = self.ahead.take(name, follows, receive);
-        if let Some(head) = taken {
-            // Those after it are on their way while this one is used.
-            self.fill();
+        if let Some(head) = self.ahead.take(name, follows, self) {
             return head;
         }
-        let channel = self.ask_for_heads(vec![name.clone()], follows)?;
-        let mut heads = receive(&channel)?;
-        heads
-            .pop()
-            .unwrap_or_else(|| Err(self.shared.asking.violation(about, "an answer is missing")))
+        let channel = self.ask(vec![name.clone()], follows)?;
+        self.answers(&channel)?.pop().unwrap_or_else(|| Err(self.answer_is_missing()))
+    }
+
+    fn answer_is_missing(&self) -> EntryError {
+        let about = self.about(Operation::Open, b"");
+        self.shared.asking.violation(about, "an answer is missing")
     }
 
     fn take_part(
@@ -124,6 +148,26 @@ impl Directory {
     }
 }
 
+impl Asks for Directory {
+    fn ask_ahead(&self, names: Vec<Name>, follows: bool) -> Option<Channel> {
+        let request = Request::Heads { directory: self.at.clone(), names, follows };
+        self.shared.asking.send_ahead(&request)
+    }
+
+    fn ask(&self, names: Vec<Name>, follows: bool) -> Result<Channel, EntryError> {
+        let first = names.first().cloned();
+        let about = first.as_ref().map(Name::as_bytes).unwrap_or_default();
+        let request = Request::Heads { directory: self.at.clone(), names, follows };
+        self.shared.asking.send(&request, self.about(Operation::Open, about))
+    }
+
+    fn answers(&self, channel: &Channel) -> Result<Vec<Answer<Head>>, EntryError> {
+        let about = self.about(Operation::Open, b"");
+        let heads: Vec<Answer<Head>> = self.shared.asking.receive(channel, about)?;
+        if heads.is_empty() { Err(self.answer_is_missing()) } else { Ok(heads) }
+    }
+}
+
 impl RemoteDirectory for Directory {
     fn metadata(&self) -> &Metadata {
         &self.metadata
@@ -133,7 +177,35 @@ impl RemoteDirectory for Directory {
         self.shared.skew.of(&self.metadata)
     }
 
+    fn enter_ahead(&self, names: &[&[u8]]) {
+        if self.at.follows || self.shared.follows_all {
+            return;
+        }
+        for name in names {
+            let path = self.at.path.join(name);
+            if !self.shared.ahead.wants(&path) {
+                continue;
+            }
+            // At a mount point the look may have shown what is below the file system that is mounted when it is opened.
+            let is_plain = |found: &Metadata| found.identity.mount == self.metadata.identity.mount;
+            let found = self.looks.take_directory(name);
+            let Some(metadata) = found.filter(is_plain) else { continue };
+            let identity = metadata.identity;
+            let directory = DirectoryAt { path: path.clone(), follows: false, identity };
+            let list = Request::List { directory: directory.clone(), looks: true, follows: false };
+            let Some(list) = self.shared.asking.send_ahead(&list) else { return };
+            let attributes = Request::Attributes { directory, name: None, follows: false };
+            let attributes = self.shared.asking.send_ahead(&attributes);
+            self.shared.ahead.keep(path, Requested::new(metadata, list, attributes));
+        }
+    }
+
     fn enter(&self, name: &[u8], follows: bool) -> Result<Arc<dyn RemoteDirectory>, EntryError> {
+        if !(self.at.follows || follows)
+            && let Some(directory) = Self::open_early(&self.shared, &self.at.path.join(name))
+        {
+            return Ok(directory);
+        }
         let request =
             Request::Enter { directory: self.at.clone(), name: self.name(name)?, follows };
         let metadata: Metadata =
@@ -148,16 +220,27 @@ impl RemoteDirectory for Directory {
 
     fn list(&self, each: &mut dyn FnMut(&[u8], ListedKind, u64) -> bool) -> Result<(), EntryError> {
         let about = self.about(Operation::ReadDirectory, b"");
-        let request = Request::List {
-            directory: self.at.clone(),
-            looks: self.looks.is_first_list(),
-            follows: self.shared.follows_all,
+        let looks = self.looks.is_first_list();
+        let early = lock(&self.early).list.take();
+        let (mut first, channel) = match early {
+            Some((first, channel)) => (Some(first), channel),
+            None => {
+                let follows = self.shared.follows_all;
+                let request = Request::List { directory: self.at.clone(), looks, follows };
+                (None, self.shared.asking.send(&request, about)?)
+            }
         };
-        let channel = self.shared.asking.send(&request, about)?;
         loop {
-            match self.shared.asking.receive(&channel, about)? {
+            let part = match first.take() {
+                Some(part) => part,
+                None => self.shared.asking.receive(&channel, about)?,
+            };
+            match part {
                 ListPart::Entries(entries) => {
                     if !self.take_part(entries, each) {
+                        if looks {
+                            self.looks.list_has_ended_early();
+                        }
                         return Ok(());
                     }
                 }
@@ -211,16 +294,25 @@ impl RemoteDirectory for Directory {
         follows: bool,
     ) -> Result<(Metadata, EntryAttributes), EntryError> {
         let own = name.is_empty();
-        let request = Request::Attributes {
-            directory: self.at.clone(),
-            name: if own { None } else { Some(self.name(name)?) },
-            follows,
+        let about = self.about(Operation::ReadXattr, name);
+        if own && let Some(known) = self.attributes.get() {
+            return Ok(known.clone());
+        }
+        let early = if own { lock(&self.early).attributes.take() } else { None };
+        let channel = match early {
+            Some(channel) => channel,
+            None => {
+                let directory = self.at.clone();
+                let name = if own { None } else { Some(self.name(name)?) };
+                self.shared.asking.send(&Request::Attributes { directory, name, follows }, about)?
+            }
         };
-        self.shared.asking.ask(&request, self.about(Operation::ReadXattr, name))
+        let found = self.shared.asking.receive::<Answer<_>>(&channel, about)??;
+        Ok(if own { self.attributes.get_or_init(|| found).clone() } else { found })
     }
 
     fn announce(&self, names: &[&[u8]], follows: bool) {
-        self.ahead.announce(names.iter().filter_map(|name| Name::new(*name).ok()), follows);
-        self.fill();
+        let names = names.iter().filter_map(|name| Name::new(*name).ok());
+        self.ahead.announce(names, follows, self);
     }
 }

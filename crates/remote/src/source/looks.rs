@@ -14,6 +14,8 @@ const ENTRIES_MAX: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     seen: Mutex<HashMap<Vec<u8>, Seen>>,
+    /// The directories among them, until their own lists are asked for.
+    directories: Mutex<HashMap<Vec<u8>, Metadata>>,
     /// The looks followed symbolic links.
     pub(super) follows: bool,
     was_listed: AtomicBool,
@@ -24,16 +26,30 @@ impl Looks {
         Self { follows, ..Self::default() }
     }
 
-    /// Whether this is the first list of the directory, so that it brings looks along.
+    /// Whether no list has brought looks along yet. The next one does not.
     pub(super) fn is_first_list(&self) -> bool {
         !self.was_listed.swap(true, Relaxed)
+    }
+
+    /// The list was not read to its end, so the next one brings looks along again.
+    pub(super) fn list_has_ended_early(&self) {
+        self.was_listed.store(false, Relaxed);
     }
 
     /// Keeps what a list has shown.
     pub(super) fn keep(&self, entries: impl Iterator<Item = (Vec<u8>, Seen)>) {
         let mut seen = lock(&self.seen);
         let room = ENTRIES_MAX.saturating_sub(seen.len());
-        seen.extend(entries.take(room));
+        let entries = entries.take(room);
+        if self.follows {
+            return seen.extend(entries);
+        }
+        let mut directories = lock(&self.directories);
+        seen.extend(entries.inspect(|(name, (metadata, _))| {
+            if metadata.kind == EntryKind::Directory {
+                directories.insert(name.clone(), metadata.clone());
+            }
+        }));
     }
 
     /// The names of which nothing is known for such a look.
@@ -47,6 +63,11 @@ impl Looks {
     /// Whether a look that a list has brought is one of this kind.
     fn fits(&self, metadata: &Metadata, follows: bool) -> bool {
         follows == self.follows || (!self.follows && metadata.kind != EntryKind::Symlink)
+    }
+
+    /// Takes what a list has shown of a directory, after the look at it or before.
+    pub(super) fn take_directory(&self, name: &[u8]) -> Option<Metadata> {
+        lock(&self.directories).remove(name)
     }
 
     /// Takes what is known of an entry. `follows`: what a symbolic link leads to.

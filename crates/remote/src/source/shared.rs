@@ -1,5 +1,6 @@
 //! What all that was opened in one tree shares.
 use super::asking::Asking;
+use super::entered_ahead::EnteredAhead;
 use super::looks::Known;
 use super::open::OpenDirectories;
 use super::skew::Skew;
@@ -13,6 +14,8 @@ pub(super) struct Shared {
     pub(super) known: Known,
     /// Directories that are open.
     pub(super) open: OpenDirectories,
+    /// Directories that were asked for ahead.
+    pub(super) ahead: EnteredAhead,
     /// Streams of content.
     pub(super) streams: OpenStreams,
     /// Directories are listed with what symbolic links lead to.

@@ -1,6 +1,6 @@
 //! Both sides of a connection in this process.
 use dmover_model::{AttributeSet, Fatal, FollowLinks, PathBytes};
-use dmover_net::connection::{Broken, Channel, Connection, Link};
+use dmover_net::connection::{Broken, CHANNELS_MAX, Channel, Connection, Link};
 use dmover_net::hello::Hello;
 use dmover_remote::{Line, Opening, RemoteSource, TreeService, WithHead};
 use std::net::Shutdown;
@@ -20,8 +20,13 @@ pub struct Near {
 impl Near {
     /// Connects with an agent for a root.
     pub fn to(root: &Path) -> Arc<Self> {
+        Self::with(root, CHANNELS_MAX)
+    }
+
+    /// The same with so many channels.
+    pub fn with(root: &Path, channels_max: u32) -> Arc<Self> {
         let (stream, there) = UnixStream::pair().unwrap();
-        let mut own = Hello::of_this_program("1");
+        let mut own = Hello { channels_max, ..Hello::of_this_program("1") };
         std::thread::spawn({
             let own = own.clone();
             move || {
@@ -61,8 +66,9 @@ impl Line for Near {
     }
 
     fn request_ahead(&self, message: &[u8]) -> Result<Option<Channel>, Broken> {
-        self.requests.fetch_add(1, SeqCst);
-        self.connection.request_ahead(message)
+        let sent = self.connection.request_ahead(message);
+        self.requests.fetch_add(usize::from(matches!(sent, Ok(Some(_)))), SeqCst);
+        sent
     }
 
     fn is_over(&self) -> Option<Broken> {

@@ -2,12 +2,14 @@
 use dmover_model::{
     ByteRange, DigestPolicy, EntryKind, ErrorClass, FollowLinks, HashType, TreePath,
 };
+use dmover_net::connection::SPARE_CHANNELS;
 use dmover_remote::{Opening, WithHead};
-use dmover_tree::{ListedKind, RemoteFile, RemoteTree};
+use dmover_tree::{ListedKind, RemoteDirectory, RemoteFile, RemoteTree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::Command;
 
 use super::near::{Near, opening, plain, read, scratch};
@@ -126,6 +128,16 @@ fn many_names_come_with_their_metadata_and_each_once() {
     .unwrap();
     assert_eq!(left, 0);
     assert_eq!(top.look(b"00008", false).unwrap().0.size, 0);
+    // If the first one ended early, the next one brings what it shows along.
+    let (tree, near) = plain(root.path());
+    let top = tree.open(&TreePath::root(), false).unwrap();
+    near.requests();
+    top.list(&mut |_, _, _| false).unwrap();
+    top.list(&mut |_, _, _| true).unwrap();
+    for name in &names {
+        assert!(top.look(name, false).is_ok());
+    }
+    assert_eq!(near.requests(), 2);
 }
 
 #[test]
@@ -155,6 +167,100 @@ fn announced_files_come_without_a_wait() {
     top.announce(&[b"gone", b"001"], false);
     assert_eq!(top.open_file(b"gone", false).unwrap_err().class, ErrorClass::Vanished);
     assert_eq!(all(&*top.open_file(b"001", false).unwrap(), 0, 100), b"001");
+}
+
+/// Files of a directory by their numbers.
+fn numbered(root: &Path, count: usize) -> Vec<String> {
+    std::fs::create_dir_all(root).unwrap();
+    let names: Vec<String> = (0..count).map(|number| format!("{number:05}")).collect();
+    for name in &names {
+        std::fs::write(root.join(name), name).unwrap();
+    }
+    names
+}
+
+#[test]
+fn movers_in_one_directory_do_not_lose_what_others_announced() {
+    let (movers, rounds, files) = (4, 100, 64);
+    let root = scratch();
+    let names = numbered(root.path(), movers * rounds * files);
+    let (tree, near) = plain(root.path());
+    let top = tree.open(&TreePath::root(), false).unwrap();
+    near.requests();
+    std::thread::scope(|scope| {
+        for own in names.chunks(rounds * files) {
+            let top = &top;
+            scope.spawn(move || {
+                for batch in own.chunks(files) {
+                    let announced: Vec<&[u8]> = batch.iter().map(String::as_bytes).collect();
+                    top.announce(&announced, false);
+                    for name in batch {
+                        let file = top.open_file(name.as_bytes(), false).unwrap();
+                        assert_eq!(all(&*file, 0, 100), name.as_bytes());
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(near.requests(), movers * rounds * files / 32);
+}
+
+#[test]
+fn what_was_announced_without_room_is_asked_for_together() {
+    let root = scratch();
+    let names = numbered(root.path(), 256);
+    // Requests ahead leave as many channels free.
+    let near = Near::with(root.path(), SPARE_CHANNELS as u32);
+    let tree = read(&near, opening(root.path(), FollowLinks::Never)).unwrap();
+    let top = tree.open(&TreePath::root(), false).unwrap();
+    near.requests();
+    let announced: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
+    top.announce(&announced, false);
+    assert_eq!(near.requests(), 0);
+    for name in &names {
+        assert_eq!(all(&*top.open_file(name.as_bytes(), false).unwrap(), 0, 100), name.as_bytes());
+    }
+    assert_eq!(near.requests(), 256 / 32);
+}
+
+#[test]
+fn directories_that_were_asked_for_ahead_need_no_more_requests() {
+    let root = scratch();
+    for name in ["a", "b", "c/below"] {
+        numbered(&root.path().join(name), 3);
+    }
+    std::os::unix::fs::symlink("a", root.path().join("link")).unwrap();
+    let (tree, near) = plain(root.path());
+    let top = tree.open(&TreePath::root(), false).unwrap();
+    let list = |directory: &dyn RemoteDirectory| {
+        let mut names = BTreeSet::new();
+        directory.list(&mut |name, _, _| names.insert(name.to_vec())).unwrap();
+        names
+    };
+    assert_eq!(list(&*top).len(), 4);
+    near.requests();
+    let ahead = [&b"a"[..], b"b", b"c", b"link"];
+    top.enter_ahead(&ahead);
+    top.enter_ahead(&ahead);
+    assert_eq!(near.requests(), 6, "list and attributes of each, a link left out");
+    std::fs::remove_dir_all(root.path().join("b")).unwrap();
+    for name in ["a", "c"] {
+        let there = std::fs::symlink_metadata(root.path().join(name)).unwrap();
+        let directory = top.enter(name.as_bytes(), false).unwrap();
+        assert_eq!(directory.metadata().identity.inode, there.ino());
+        assert_eq!(list(&*directory).len(), if name == "a" { 3 } else { 1 });
+        for _ in 0..2 {
+            assert_eq!(directory.attributes(b"", false).unwrap().0, *directory.metadata());
+        }
+    }
+    assert_eq!(near.requests(), 0);
+    // Whoever comes again, to complete it or to work in another part of it.
+    let again = tree.open(&TreePath::root().join(b"a"), false).unwrap();
+    assert_eq!(again.attributes(b"", false).unwrap().0, *again.metadata());
+    assert_eq!(near.requests(), 0);
+    // A new list is a new look.
+    numbered(&root.path().join("a"), 5);
+    assert_eq!(list(&*again).len(), 5);
 }
 
 #[test]
