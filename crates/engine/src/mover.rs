@@ -274,6 +274,10 @@ impl Mover<'_> {
                 // What is not on storage must not go on record as done.
                 self.outcome.survey.clear();
                 self.outcome.large.clear();
+                if self.outcome.covered.take().is_some() {
+                    self.outcome.pieces = None;
+                    self.fail_part("the flush of a part of it failed");
+                }
                 let reason = StopReason::Systemic(class);
                 self.engine.tell(|| ReportItem::Stop(reason));
                 self.engine.control.stop(reason);
