@@ -127,7 +127,7 @@ impl SourceDirectory {
         }
     }
 
-    /// These directories in it will be entered soon, not through symbolic links.
+    /// These directories in it will be entered in this order, not through symbolic links.
     pub fn enter_ahead<'n>(&self, names: impl Iterator<Item = &'n [u8]>) {
         if let DirectoryHandle::Remote(directory) = &self.handle {
             directory.enter_ahead(&names.collect::<Vec<_>>());

@@ -1,6 +1,7 @@
 //! What the directories of a root hold before a job.
 use dmover_model::{Identity, Metadata, Name, TreePath};
 use dmover_sys::{Errno, OwnedFd, path, stat};
+use std::collections::HashSet;
 
 use crate::directory::look_at;
 use crate::error::CallFailed;
@@ -42,6 +43,20 @@ impl SourceRoot {
                 DirectoryHandle::Remote(top).has(name.as_bytes())
             }
         }
+    }
+
+    /// All names in the root directory of a source that is read through messages, because to look for each would take a
+    /// round trip. `None`: they can be looked for here, or the directory cannot be listed.
+    pub fn names_there(&self) -> Option<HashSet<Vec<u8>>> {
+        let Self::Remote { tree, .. } = self else { return None };
+        let mut names = HashSet::new();
+        let top = tree.open(&TreePath::root(), false).ok()?;
+        top.list(&mut |name, _, _| {
+            names.insert(name.to_vec());
+            true
+        })
+        .ok()?;
+        Some(names)
     }
 }
 

@@ -140,6 +140,12 @@ impl RemoteSource {
     }
 }
 
+impl Drop for RemoteSource {
+    fn drop(&mut self) {
+        self.shared.open.close();
+    }
+}
+
 impl RemoteTree for RemoteSource {
     fn root(&self) -> &RemoteRoot {
         &self.root

@@ -143,8 +143,8 @@ pub trait RemoteDirectory: Debug + Send + Sync {
     /// It cannot be opened, or its file system has no files to copy.
     fn enter(&self, name: &[u8], follows: bool) -> Result<Arc<dyn RemoteDirectory>, EntryError>;
 
-    /// These directories in it will be entered soon, not through symbolic links: what a list has shown of them is taken for
-    /// granted, and their own lists are asked for at once.
+    /// These directories in it will be entered in this order, not through symbolic links: what a list has shown of them is
+    /// taken for granted, and the lists of the first ones are asked for at once.
     fn enter_ahead(&self, names: &[&[u8]]);
 
     /// Calls `each` with name, type and inode number of every entry, in the order of the file system, until it answers

@@ -1,4 +1,5 @@
 //! `sync` between hosts does what it does on one host.
+use super::bench::PROGRAM;
 use super::ends::{Ends, LOCAL, WAYS, assert_idle, assert_lines, count, done, ends};
 use dmover_testkit::compare::{CompareOptions, compare, rsync_check};
 use std::process::{Command, Stdio};
@@ -109,5 +110,28 @@ fn rules_and_dry_runs_are_as_locally() {
             bench.sh("rm -rf d");
         }
         bench.sh("rm -rf l");
+    }
+}
+
+/// Each look is a round trip. That deletes are refused, or not asked for, may not take one for each name in DEST.
+#[test]
+fn a_first_pass_does_not_look_for_each_name_of_dest() {
+    let ends = ends!();
+    let bench = &ends.bench;
+    bench.sh(
+        "mkdir -p s d; for n in {100..299}; do echo $n > s/$n; done; cp -a s/. d; mkdir d/extra",
+    );
+    for (line, code) in [("sync", 0), ("sync --delete", 2)] {
+        let ssh = ends.ssh();
+        let source = ends.at("far:", "s/").into_string().unwrap();
+        bench.sh(&format!(
+            "export DMOVER_STATE_DIR=$PWD/state-$RANDOM DMOVER_LOG=dmover_remote=trace; \
+            {PROGRAM} {line} --log-file log --ssh-command '{ssh}' {source} d/ < /dev/null > out 2>&1 && code=0 || code=$?; \
+            [[ $code == {code} ]] || {{ cat out >&2; exit 1; }}"
+        ));
+        let requests =
+            bench.sh("grep -c 'asks request' log; rm log").trim().parse::<u64>().unwrap();
+        assert!((2..50).contains(&requests), "{line}: {requests} requests");
+        assert!(bench.exists("d/extra"));
     }
 }

@@ -18,7 +18,8 @@ use crate::planned::{CopyResult, Planned};
 mod deferred_rename;
 
 impl Mover<'_> {
-    /// Applies a batch of planned entries of one directory. Its files were announced if the source is read through messages.
+    /// Applies a batch of planned entries of one directory. [`Self::announce`] comes first if they are many and the source is
+    /// read through messages.
     pub(crate) fn apply(&mut self, level: &Level, batch: Vec<Planned>) {
         for planned in batch {
             if self.engine.control.is_stopping() {

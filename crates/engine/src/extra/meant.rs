@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 struct TopNames {
     /// Whether it has any entry that is not dmover's own.
     any: bool,
-    /// Names that the source does not have and no rule excludes.
+    /// Names that the source does not have and no rule excludes, if deletes are asked about.
     extra: Vec<Name>,
 }
 
@@ -39,9 +39,15 @@ pub(crate) fn refuse_unmeant(
     let copy = asks_for_copy.then(|| source_name(root)).flatten();
     let filter =
         Filter::new(selection).map_err(|e| Fatal::refused(e.to_string(), "correct the rule"))?;
+    // Deletes that need no answer are not looked for.
+    let there = if asks && is_new { root.source.names_there() } else { None };
+    let has = |name: &Name| match &there {
+        Some(names) => Ok(names.contains(name.as_bytes())),
+        None => root.source.has(name),
+    };
     let is_extra = |name: &Name| -> Result<bool, CallFailed> {
         let Some(found) = destination.find(name)? else { return Ok(false) };
-        Ok(filter.admits(name.as_bytes(), &found) && !root.source.has(name)?)
+        Ok(filter.admits(name.as_bytes(), &found) && !has(name)?)
     };
     let is_own = |name: &Name| {
         let identity = destination.identity(name);
@@ -71,7 +77,7 @@ pub(crate) fn refuse_unmeant(
     if !is_new {
         return Ok(true);
     }
-    let top = read_top(&destination, &is_extra, &is_own);
+    let top = read_top(&destination, &|name| Ok(asks && is_extra(name)?), &is_own);
     if let Some(first) = top.extra.first().filter(|_| asks) {
         let example = side.display().join(&TreePath::root().join(first.as_bytes()));
         let (count, what) =

@@ -27,8 +27,8 @@ mod list;
 const BATCH: usize = 128;
 /// The same with a source that is read through messages: files of a batch are announced together.
 const REMOTE_BATCH: usize = 256;
-/// How many directories a mover asks for before it enters them, of a source that is read through messages.
-const DIRECTORIES_AHEAD: usize = 4;
+/// How many directories a mover names before it enters them, to a source that is read through messages.
+const DIRECTORIES_AHEAD: usize = 256;
 /// Names in one shard of a directory that is too large for one task.
 const SHARD_NAMES: usize = 2048;
 /// Bytes of names in one shard, so that its task is a small message.

@@ -17,6 +17,8 @@ use super::shared::Shared;
 
 /// The most looks of one request.
 const LOOKS_MAX: usize = 1024;
+/// How many directories one mover asks for before it enters them.
+const DIRECTORIES_AHEAD: usize = 4;
 
 /// An open directory.
 #[derive(Debug)]
@@ -102,19 +104,19 @@ impl Directory {
         })
     }
 
-    /// Looks at entries with one request, and keeps what it shows.
-    fn ask_for_looks(&self, names: &[Name], follows: bool) -> Result<(), EntryError> {
-        if names.is_empty() {
-            return Ok(());
-        }
+    /// Looks at entries with one request. Those that cannot be looked at are left out.
+    fn ask_for_looks(
+        &self,
+        names: &[&[u8]],
+        follows: bool,
+    ) -> Result<impl Iterator<Item = (Vec<u8>, Seen)>, EntryError> {
+        let names: Vec<Name> = names.iter().filter_map(|name| Name::new(*name).ok()).collect();
         let about = self.about(Operation::Stat, b"");
-        let request = Request::Look { directory: self.at.clone(), names: names.to_vec(), follows };
+        let request = Request::Look { directory: self.at.clone(), names: names.clone(), follows };
         let channel = self.shared.asking.send(&request, about)?;
         let answers: Vec<Answer<Seen>> = self.shared.asking.receive(&channel, about)?;
-        let seen = names.iter().zip(answers);
-        let seen = seen.filter_map(|(name, seen)| Some((name.as_bytes().to_vec(), seen.ok()?)));
-        self.looks.keep(seen);
-        Ok(())
+        let seen = names.into_iter().zip(answers);
+        Ok(seen.filter_map(|(name, seen)| Some((name.as_bytes().to_vec(), seen.ok()?))))
     }
 
     /// The head of a file, which was announced or is asked for now.
@@ -181,7 +183,17 @@ impl RemoteDirectory for Directory {
         if self.at.follows || self.shared.follows_all {
             return;
         }
-        for name in names {
+        // A task that got them from another may come after the list was forgotten.
+        if let Some(first) = names.first()
+            && !self.looks.knows_directory(first)
+            && self.shared.ahead.wants(&self.at.path.join(first))
+        {
+            let names = &names[..names.len().min(LOOKS_MAX)];
+            // Errors come when they are entered.
+            let Ok(seen) = self.ask_for_looks(names, false) else { return };
+            self.looks.keep_directories(seen);
+        }
+        for name in names.iter().take(DIRECTORIES_AHEAD) {
             let path = self.at.path.join(name);
             if !self.shared.ahead.wants(&path) {
                 continue;
@@ -206,6 +218,8 @@ impl RemoteDirectory for Directory {
         {
             return Ok(directory);
         }
+        // It is not asked for ahead any more.
+        let _ = self.looks.take_directory(name);
         let request =
             Request::Enter { directory: self.at.clone(), name: self.name(name)?, follows };
         let metadata: Metadata =
@@ -272,11 +286,9 @@ impl RemoteDirectory for Directory {
         }
         let unknown = self.looks.unknown(names, follows);
         for part in unknown.chunks(LOOKS_MAX) {
-            let names: Vec<Name> = part.iter().filter_map(|name| Name::new(*name).ok()).collect();
             // An entry that cannot be looked at now is looked at when it is needed, and the error comes then.
-            if self.ask_for_looks(&names, follows).is_err() {
-                return;
-            }
+            let Ok(seen) = self.ask_for_looks(part, follows) else { return };
+            self.looks.keep(seen);
         }
     }
 

@@ -46,10 +46,22 @@ impl Looks {
         }
         let mut directories = lock(&self.directories);
         seen.extend(entries.inspect(|(name, (metadata, _))| {
-            if metadata.kind == EntryKind::Directory {
+            if metadata.kind == EntryKind::Directory && directories.len() < ENTRIES_MAX {
                 directories.insert(name.clone(), metadata.clone());
             }
         }));
+    }
+
+    /// Keeps what is needed to ask for directories ahead.
+    pub(super) fn keep_directories(&self, entries: impl Iterator<Item = (Vec<u8>, Seen)>) {
+        let is_directory = |found: &Metadata| found.kind == EntryKind::Directory;
+        let found = entries.map(|(name, (metadata, _))| (name, metadata));
+        lock(&self.directories).extend(found.filter(|(_, metadata)| is_directory(metadata)));
+    }
+
+    /// Whether a directory can be asked for ahead.
+    pub(super) fn knows_directory(&self, name: &[u8]) -> bool {
+        lock(&self.directories).contains_key(name)
     }
 
     /// The names of which nothing is known for such a look.

@@ -20,8 +20,10 @@ pub(super) struct OpenDirectories(Mutex<Open>);
 #[derive(Debug, Default)]
 struct Open {
     all: HashMap<Key, Weak<dyn RemoteDirectory>>,
-    /// Those that were opened last.
+    /// Those that were opened last. Each of them holds what this belongs to, so they have to be closed.
     recent: VecDeque<Arc<dyn RemoteDirectory>>,
+    /// From now on a directory is open only as long as somebody has it.
+    is_closed: bool,
 }
 
 impl OpenDirectories {
@@ -33,16 +35,28 @@ impl OpenDirectories {
     /// Keeps a directory as long as somebody has it, and for a while.
     pub(super) fn keep(&self, key: Key, directory: &Arc<dyn RemoteDirectory>) {
         let mut open = lock(&self.0);
-        let Open { all, recent } = &mut *open;
+        let Open { all, recent, is_closed } = &mut *open;
         // Those that are closed are removed once they are as many as the others.
         if all.len() >= 2 * all.values().filter(|open| open.strong_count() > 0).count() + 64 {
             all.retain(|_, open| open.strong_count() > 0);
         }
         all.insert(key, Arc::downgrade(directory));
+        if *is_closed {
+            return;
+        }
         recent.push_back(Arc::clone(directory));
         let oldest = if recent.len() > RECENT_MAX { recent.pop_front() } else { None };
         // Dropping the channels of a directory may wait for a write.
         drop(open);
         drop(oldest);
+    }
+
+    /// Closes all directories that nobody has.
+    pub(super) fn close(&self) {
+        let mut open = lock(&self.0);
+        open.is_closed = true;
+        let recent = std::mem::take(&mut open.recent);
+        drop(open);
+        drop(recent);
     }
 }

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use super::near::{Near, opening, plain, read, scratch};
 
@@ -221,6 +222,46 @@ fn what_was_announced_without_room_is_asked_for_together() {
         assert_eq!(all(&*top.open_file(name.as_bytes(), false).unwrap(), 0, 100), name.as_bytes());
     }
     assert_eq!(near.requests(), 256 / 32);
+}
+
+#[test]
+fn a_task_that_comes_after_the_list_was_forgotten_looks_at_its_directories_once() {
+    let root = scratch();
+    let names: Vec<String> = (0..200).map(|number| format!("{number:03}")).collect();
+    for name in &names {
+        numbered(&root.path().join("a").join(name), 1);
+    }
+    let (tree, near) = plain(root.path());
+    let top = tree.open(&TreePath::root().join(b"a"), false).unwrap();
+    near.requests();
+    let mut left: &[String] = &names;
+    while let [first, rest @ ..] = left {
+        let ahead: Vec<&[u8]> = left.iter().map(String::as_bytes).collect();
+        top.enter_ahead(&ahead);
+        let directory = top.enter(first.as_bytes(), false).unwrap();
+        directory.list(&mut |_, _, _| true).unwrap();
+        directory.attributes(b"", false).unwrap();
+        left = rest;
+    }
+    assert_eq!(near.requests(), 1 + 2 * 200, "one look at all, then list and attributes of each");
+}
+
+#[test]
+fn nothing_holds_the_connection_after_the_tree_is_dropped() {
+    let root = scratch();
+    numbered(&root.path().join("a/b"), 3);
+    let (tree, near) = plain(root.path());
+    let top = tree.open(&TreePath::root(), false).unwrap();
+    top.list(&mut |_, _, _| true).unwrap();
+    top.enter_ahead(&[b"a"]);
+    let below = top.enter(b"a", false).unwrap();
+    drop(tree);
+    // Whoever still has a directory may go on.
+    let last = below.enter(b"b", false).unwrap();
+    last.list(&mut |_, _, _| true).unwrap();
+    assert!(Arc::strong_count(&near) > 1);
+    drop((top, below, last));
+    assert_eq!(Arc::strong_count(&near), 1);
 }
 
 #[test]
