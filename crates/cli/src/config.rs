@@ -4,12 +4,12 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind as Wrong};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
+use dmover_schedule::sync::OnceLock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use crate::habits::{Refused, translate};
 

@@ -2,6 +2,7 @@
 //! status line.
 use dmover_engine::{Control, StopReason};
 use dmover_host::signals;
+use dmover_schedule::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ pub fn listen(
     let stopping =
         [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !signals::is_ignored(*signal));
     let mut signals = Signals::new(stopping.chain([SIGUSR1]))?;
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
+    thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in &mut signals {
             match signal {
                 SIGUSR1 => status(),
@@ -41,7 +42,7 @@ pub fn survive_file_size_limit() {
 pub fn listen_for_status(status: impl Fn() + Send + 'static) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGUSR1])?;
     let listen = move || signals.forever().for_each(|_| status());
-    std::thread::Builder::new().name("signals".into()).spawn(listen)?;
+    thread::Builder::new().name("signals".into()).spawn(listen)?;
     Ok(())
 }
 

@@ -4,13 +4,15 @@ use dmover_engine::SumSupply;
 use dmover_model::{
     ByteRange, Expected, Guess, HashType, PathBytes, Subject, SumItem, percent_decode,
 };
+use dmover_schedule::sync::Mutex;
+use dmover_schedule::thread;
+use dmover_schedule::thread::JoinHandle;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 
 use crate::list;
 use crate::print::{SHOWN, say};
@@ -85,7 +87,7 @@ impl Supply {
         let (sender, receiver) = sync_channel(AHEAD);
         // The thread ends with the list, or when the receiver is gone.
         let send = move || files.all(|file| sender.send(file).is_ok());
-        let reader = std::thread::Builder::new().name("list".into()).spawn(send)?;
+        let reader = thread::Builder::new().name("list".into()).spawn(send)?;
         Ok(Self::new(Files::Read(receiver, Some(reader))))
     }
 

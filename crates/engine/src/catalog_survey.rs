@@ -12,8 +12,8 @@ use dmover_model::{
 use dmover_observe::{Activity, activity};
 use dmover_plan::history::{COARSE, SKEW, later};
 use dmover_plan::temporary::is_temporary;
+use dmover_schedule::time::since_1970;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use crate::context::Engine;
 use crate::level::{Level, SourceDirectory};
@@ -41,7 +41,7 @@ impl Engine {
     /// Whether the last change of a source directory is so long ago that another change would show in its times.
     fn is_settled(&self, source: &SourceDirectory, state: &DirectoryState) -> bool {
         let spare = if source.facts.local { COARSE } else { SKEW };
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = since_1970();
         later(state.ctime, spare).seconds < now.as_secs() as i64
     }
 }

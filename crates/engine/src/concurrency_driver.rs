@@ -6,9 +6,10 @@ use dmover_observe::{Activity, CLASSES, Counter, CurrentActivity};
 use dmover_plan::bottleneck::Profile;
 use dmover_plan::concurrency::{Bounds, Controller, Window};
 use dmover_plan::stragglers::Done;
+use dmover_schedule::time::Instant;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::context::Engine;
 use crate::queue::{Class, Gate};

@@ -18,11 +18,14 @@ use dmover_plan::idmap::IdentityMap;
 use dmover_plan::retry;
 use dmover_plan::settable::Unprivileged;
 use dmover_plan::temporary::TemporaryNames;
+use dmover_schedule::sync::{Mutex, RwLock};
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use crate::bounds::Bounds;
 use crate::control::Control;
@@ -209,7 +212,7 @@ impl Engine {
         if let Some(delay_ms) = delay {
             tracing::debug!(?error, delay_ms, "retrying");
             self.count(Counter::Retries);
-            std::thread::sleep(Duration::from_millis(delay_ms));
+            thread::sleep(Duration::from_millis(delay_ms));
         }
         delay.is_some()
     }
@@ -259,7 +262,7 @@ impl Engine {
                 "retrying, because a change by another mover may not be visible yet"
             );
             self.count(Counter::Retries);
-            std::thread::sleep(wait);
+            thread::sleep(wait);
             wait *= 2;
         }
     }

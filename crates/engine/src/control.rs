@@ -1,8 +1,10 @@
 //! The switch that stops a job: softly (finish tasks in progress), then hard (drop them).
 use dmover_host::signals;
+use dmover_schedule::sync::Mutex;
+use dmover_schedule::time::Instant;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use dmover_model::StopReason;
 

@@ -5,9 +5,9 @@ use dmover_model::{
     WithheldReason,
 };
 use dmover_observe::lock;
-use std::sync::Mutex;
+use dmover_schedule::sync::Mutex;
+use dmover_schedule::time::Instant;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 /// This many entries may be deleted without a question, whatever their share.
 pub(crate) const FEW: u64 = 100;

@@ -15,11 +15,12 @@ use dmover_plan::filter::Filter;
 use dmover_plan::history::History;
 use dmover_plan::idmap::IdentityMap;
 use dmover_plan::temporary::TemporaryNames;
+use dmover_schedule::sync::{Mutex, RwLock};
+use dmover_schedule::time::Instant;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, RwLock};
-use std::time::Instant;
 
 use crate::bounds::Bounds;
 use crate::concurrency_driver::Allowance;

@@ -1,8 +1,8 @@
 //! The shared state of a pass over changed paths.
 use dmover_model::TreePath;
 use dmover_observe::lock;
+use dmover_schedule::sync::Mutex;
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 
 /// The shared state of a pass over changed paths.
 #[derive(Debug, Default)]

@@ -13,7 +13,8 @@ use dmover_model::{
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 use dmover_plan::{chunk, retry};
-use std::time::{Duration, Instant};
+use dmover_schedule::time::Instant;
+use std::time::Duration;
 
 use crate::context::Engine;
 use crate::control::StopReason;

@@ -2,9 +2,11 @@
 use dmover_model::Limits;
 use dmover_observe::{Activity, activity};
 use dmover_plan::rate::TokenBucket;
-use std::sync::Mutex;
+use dmover_schedule::sync::Mutex;
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::control::Control;
 use crate::queue::Lease;
@@ -108,7 +110,7 @@ impl RateLimits {
             if control.is_over() || left.is_zero() {
                 break;
             }
-            std::thread::sleep(left.min(Duration::from_millis(50)));
+            thread::sleep(left.min(Duration::from_millis(50)));
             lease.extend();
         }
         activity::at(before);

@@ -8,9 +8,10 @@ use dmover_model::{
     NewNode, Operation, Outcome, PathBytes, Side, Task, TaskKind, TreePath, Work,
 };
 use dmover_observe::{Activity, Counter, Slot, activity};
+use dmover_schedule::time::Instant;
 use dmover_tree::Permit;
 use std::cell::{Cell, RefCell};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::context::Engine;
 use crate::control::StopReason;

@@ -2,8 +2,9 @@
 use dmover_model::{Fatal, Limit};
 use dmover_observe::CurrentActivity;
 use dmover_plan::stragglers::Done;
+use dmover_schedule::thread;
+use dmover_schedule::thread::JoinHandle;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::concurrency_driver::{Allowance, Pace};
@@ -71,7 +72,7 @@ impl MoverPool {
             let (engine, queue) = (Arc::clone(&self.engine), Arc::clone(&self.queue));
             let activity = Arc::new(CurrentActivity::default());
             let place = Arc::clone(&activity);
-            let spawned = std::thread::Builder::new()
+            let spawned = thread::Builder::new()
                 .name(format!("mover-{}", self.movers.len()))
                 .spawn(move || run_mover(&engine, &*queue, &place));
             match spawned {
@@ -111,7 +112,7 @@ impl MoverPool {
             if self.engine.control.is_given_up() {
                 break;
             }
-            std::thread::sleep(LOOK);
+            thread::sleep(LOOK);
         }
         let (ended, hanging): (Vec<_>, Vec<_>) =
             self.movers.drain(..).partition(JoinHandle::is_finished);

@@ -10,11 +10,14 @@ use dmover_local::flush::Flusher;
 use dmover_local::held_file_systems::{HeldFileSystems, HeldPlace};
 use dmover_model::{Fatal, JobId, JobSpec, Overwrite, Verb};
 use dmover_observe::{Counter, lock};
+use dmover_schedule::sync::Mutex;
+use dmover_schedule::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::context::Engine;
 use crate::control::Control;
@@ -200,7 +203,7 @@ impl PeriodicFlush {
                 pause = FLUSH_EVERY.max(begin.elapsed() * FLUSH_SHARE);
             }
         };
-        let thread = std::thread::Builder::new().name("flush".into()).spawn(work);
+        let thread = thread::Builder::new().name("flush".into()).spawn(work);
         match thread {
             Ok(_) => Some(Flushing { _until: stop }),
             Err(error) => {

@@ -13,9 +13,11 @@ use dmover_local::root::Root;
 use dmover_model::{EntryKind, FollowLinks, JobSpec, Metadata};
 use dmover_observe::{Amount, Counter, Counters, Total};
 use dmover_plan::filter::Filter;
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::context::Engine;
 use crate::job_list::JobList;
@@ -94,7 +96,7 @@ pub(crate) fn begin(engine: &Engine, list: &JobList, last: Option<&JobStatus>) -
         stat_us: 0.0,
     };
     // A thread that cannot be had costs only the total.
-    let thread = std::thread::Builder::new().name("count".into()).spawn(move || count.run(&roots));
+    let thread = thread::Builder::new().name("count".into()).spawn(move || count.run(&roots));
     thread.ok().map(|_| Precount(stopped))
 }
 
@@ -295,7 +297,7 @@ impl Count {
             if left.is_zero() {
                 return Ok(());
             }
-            std::thread::sleep(left.min(Duration::from_millis(100)));
+            thread::sleep(left.min(Duration::from_millis(100)));
         }
     }
 

@@ -5,9 +5,10 @@
 //! cannot be undone.
 use dmover_model::{Outcome, Task, TaskId};
 use dmover_observe::CLASSES;
+use dmover_schedule::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::mover_report::MoverReport;

@@ -1,9 +1,10 @@
 //! Entries that the pass must check more closely than the others.
 use dmover_model::{RecheckSet, TreePath};
 use dmover_observe::lock;
+use dmover_schedule::sync::{Mutex, RwLock};
 use std::collections::BTreeSet;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
 
 /// The doubts of a job, which grow until its tree begins.
 #[derive(Debug, Default)]

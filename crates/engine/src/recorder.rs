@@ -2,8 +2,8 @@
 use dmover_digest::manifest::{Header, Writer};
 use dmover_model::Record;
 use dmover_observe::lock;
+use dmover_schedule::sync::Mutex;
 use std::io::Write;
-use std::sync::Mutex;
 
 /// Writes the manifest of a job.
 pub struct Recorder {

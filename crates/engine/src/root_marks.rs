@@ -2,6 +2,7 @@
 use dmover_local::mounts::{MountTable, UNSEEN};
 use dmover_local::root_side::RootSide;
 use dmover_model::{Answer, CoordinatorRequest, EntryError, Fatal, RootMarks, SideMark};
+use dmover_schedule::thread;
 use std::time::Duration;
 
 use crate::context::Engine;
@@ -50,7 +51,7 @@ pub(crate) fn check_side(
 pub(crate) fn insist_on<T>(mut look: impl FnMut() -> Result<T, Fatal>) -> Result<T, Fatal> {
     for _ in 1..LOOKS {
         match look() {
-            Err(Fatal::Refused { .. }) => std::thread::sleep(LOOK_AGAIN),
+            Err(Fatal::Refused { .. }) => thread::sleep(LOOK_AGAIN),
             result => return result,
         }
     }

@@ -3,7 +3,7 @@ use dmover_journal::{SnapshotRecord, SourceObject};
 use dmover_local::base::BaseTop;
 use dmover_model::{Fatal, Share, Timestamp};
 use dmover_observe::lock;
-use std::sync::Mutex;
+use dmover_schedule::sync::Mutex;
 
 /// The shared state of the movers of a job that creates a snapshot.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use dmover_model::{
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
-use std::sync::Mutex;
+use dmover_schedule::sync::Mutex;
 
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;

@@ -3,8 +3,9 @@
 use dmover_local::mounts::MountTable;
 use dmover_local::submounts::{mount_table, mounted_below, seen_at, sides};
 use dmover_model::{Answer, CoordinatorRequest, Fatal, Identity, Metadata, MountedBelow, Side};
+use dmover_schedule::time::Instant;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::context::Engine;
 

@@ -12,9 +12,10 @@ use dmover_model::{
 };
 use dmover_observe::{Activity, Counter, activity};
 use dmover_plan::{chunk, retry};
+use dmover_schedule::time::Instant;
 use dmover_tree::Permit;
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::context::Engine;
 use crate::level::Level;

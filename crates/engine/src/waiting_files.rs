@@ -1,6 +1,6 @@
 //! Files that wait under temporary names until one flush covers all of them.
 use dmover_local::file::Temporary;
-use std::time::Instant;
+use dmover_schedule::time::Instant;
 
 use crate::level::Level;
 use crate::planned::{CopyResult, Planned};

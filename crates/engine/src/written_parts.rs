@@ -1,9 +1,10 @@
 //! Parts of large files that this process has written: what is to be flushed, and what is on record.
 use dmover_model::{ByteRange, DoneParts, HashedPieces, Name};
 use dmover_observe::lock;
+use dmover_schedule::sync::Mutex;
+use dmover_schedule::time::Instant;
 use std::collections::{HashMap, HashSet};
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// After this time a chunk ends, and its data is flushed and reported: a killed run loses no more than this.
 pub(crate) const PART_TIME: Duration = Duration::from_secs(3);

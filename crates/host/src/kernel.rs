@@ -12,6 +12,10 @@ pub fn name_bytes() -> Vec<u8> {
 
 /// The random id of the running kernel's boot (random(4)); empty where /proc is missing.
 pub fn boot_id() -> String {
+    #[cfg(feature = "simulated")]
+    if let Some(boot) = dmover_sys::simulated::boot_id() {
+        return boot;
+    }
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     text.trim().to_owned()
 }

@@ -2,6 +2,9 @@
 
 /// How many processors this process may use: its affinity and the quota of its control group count.
 pub fn available() -> usize {
+    if is_simulated() {
+        return 2;
+    }
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
@@ -16,6 +19,9 @@ pub struct Times {
 
 /// The first line of /proc/stat (proc_stat(5)); `None` where it is hidden.
 pub fn times() -> Option<Times> {
+    if is_simulated() {
+        return None;
+    }
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -27,12 +33,18 @@ pub fn times() -> Option<Times> {
 
 /// Seconds that processors have spent on this process since it started (clock_gettime(2)).
 pub fn process_seconds() -> f64 {
+    if is_simulated() {
+        return 0.0;
+    }
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// Seconds that processors have spent on this thread since it started (clock_gettime(2)).
 pub fn thread_seconds() -> f64 {
+    if is_simulated() {
+        return 0.0;
+    }
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
@@ -41,4 +53,12 @@ pub fn thread_seconds() -> f64 {
 /// others a little time.
 pub fn yield_to_others() {
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19);
+}
+
+/// Whether the calling thread belongs to a simulation, in which processors take no time.
+fn is_simulated() -> bool {
+    #[cfg(feature = "simulated")]
+    return dmover_schedule::simulation::is_running();
+    #[cfg(not(feature = "simulated"))]
+    false
 }

@@ -2,6 +2,10 @@
 
 /// Random bytes from the kernel, for names that nobody can guess.
 pub fn random_u64() -> u64 {
+    #[cfg(feature = "simulated")]
+    if let Some(number) = dmover_schedule::simulation::random() {
+        return number;
+    }
     let mut bytes = [0u8; 8];
     if rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).is_ok() {
         return u64::from_ne_bytes(bytes);

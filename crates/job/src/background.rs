@@ -2,10 +2,12 @@
 use dmover_engine::{JobList, job_id};
 use dmover_journal::StateDirectory;
 use dmover_model::{ExitCode, JobId, JobSpec};
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::quote::quoted;
 use crate::refusal::{Reason, Refusal};
@@ -118,7 +120,7 @@ fn attend(mut child: Child, state: &StateDirectory, id: &JobId, output: &Path) -
                 let code = code.unwrap_or_else(|| ExitCode::Fatal.code());
                 return Some(Started::Ended { code, said });
             }
-            _ => std::thread::sleep(LOOK_EVERY),
+            _ => thread::sleep(LOOK_EVERY),
         }
     }
     None

@@ -1,7 +1,9 @@
 //! Waits for the end of a job.
 use dmover_journal::{JobPhase, JobStatus};
 use dmover_model::ExitCode;
-use std::time::{Duration, Instant};
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
+use std::time::Duration;
 
 use crate::known::KnownJob;
 
@@ -37,7 +39,7 @@ impl KnownJob {
                 return Followed::TimedOut(status);
             }
             show(&status);
-            std::thread::sleep(LOOK_EVERY);
+            thread::sleep(LOOK_EVERY);
         }
     }
 }

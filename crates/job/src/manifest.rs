@@ -2,13 +2,14 @@
 use dmover_digest::manifest::{Header, MAGIC, Reader};
 use dmover_engine::{JobReport, JobState, RecordSupply, Recorder};
 use dmover_model::{ExitCode, Fatal, PathBytes, Record, Timestamp};
+use dmover_schedule::sync::Mutex;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::quote::quoted;
 
@@ -178,7 +179,7 @@ impl Recorded {
         self.header.begun
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, Reading> {
+    fn state(&self) -> dmover_schedule::sync::MutexGuard<'_, Reading> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

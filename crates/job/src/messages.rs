@@ -1,4 +1,5 @@
 //! The file with the messages of a job, which is followed until the job ends.
+use dmover_schedule::thread;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -64,7 +65,7 @@ impl KnownJob {
             if !copy_rest(&mut file, out)? || ended {
                 return Ok(());
             }
-            std::thread::sleep(LOOK_EVERY);
+            thread::sleep(LOOK_EVERY);
         }
     }
 }
@@ -138,8 +139,8 @@ mod tests {
         let lock = records.runs("a1");
         records.state().forget("a1", &lock).unwrap();
         drop(lock);
-        let (tell, ended) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
+        let (tell, ended) = dmover_schedule::sync::mpsc::channel();
+        thread::spawn(move || {
             let mut out = Vec::new();
             job.copy_messages(None, true, &mut out).unwrap();
             tell.send(out)

@@ -2,10 +2,12 @@
 use dmover_host::{other_processes, signals};
 use dmover_journal::{JobPhase, JobStatus, StandbyTurn, StateDirectory};
 use dmover_model::ExitCode;
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::find::find;
 use crate::known::KnownJob;
@@ -214,7 +216,7 @@ impl Watch<'_> {
 
     /// Sleeps. `Err`: a signal ends the wait.
     fn wait(&mut self, time: Duration) -> Result<(), Refusal> {
-        std::thread::sleep(time);
+        thread::sleep(time);
         self.host.signal().map_or(Ok(()), |signal| {
             let message = format!("standby stopped by {}", signals::name(signal));
             Err(Refusal::new(Reason::Interrupted, message, "the job is not affected"))
@@ -239,7 +241,7 @@ impl Watch<'_> {
                 other_processes::signal(child.id(), signal);
                 self.asked = Some(signal);
             }
-            std::thread::sleep(LOOK_AT_CHILD);
+            thread::sleep(LOOK_AT_CHILD);
         }
     }
 }

@@ -2,12 +2,12 @@
 //! run of the job compares them.
 use dmover_model::{JobId, TreePath, percent_decode, percent_encode};
 use dmover_observe::lock;
+use dmover_schedule::sync::Mutex;
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::sync::Mutex;
 
 use crate::state::StateDirectory;
 

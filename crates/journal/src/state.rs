@@ -4,6 +4,8 @@
 //! "as", and that entries which are equal now lack an attribute.
 use dmover_model::{Fatal, JobId, LossKind, Placement, Verb, percent_decode, percent_encode};
 use dmover_plan::overlap::FileSystemPath;
+use dmover_schedule::sync::Mutex;
+use dmover_schedule::thread;
 use dmover_sys::file as lock;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +13,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 mod failures;
 mod files;
@@ -171,7 +173,7 @@ impl StateDirectory {
             if taken != Ok(false) {
                 break;
             }
-            std::thread::sleep(LOOK);
+            thread::sleep(LOOK);
             taken = lock::try_lock(&lock);
         }
         match taken {

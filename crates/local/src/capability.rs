@@ -1,14 +1,15 @@
 //! Features of file systems: facts learnt during the job, and a probe for `dmover doctor` and for early refusals.
 use dmover_model::{Attribute, AttributeSet, Metadata, MountId, Timestamp};
 use dmover_observe::lock;
+use dmover_schedule::sync::{Mutex, OnceLock};
 use dmover_sys::copy::KernelAnswer;
 use dmover_sys::xattr::Held;
 use dmover_sys::{
     AsFd, BorrowedFd, Errno, OwnedFd, copy, directory, file, flags, set, stat, xattr,
 };
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use crate::root_side::RootSide;

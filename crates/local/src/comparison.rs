@@ -3,6 +3,7 @@
 use dmover_model::{ByteRange, Digest, DigestPolicy, EntryError, HashType};
 use dmover_observe::Counter;
 use dmover_plan::verify::merged;
+use dmover_schedule::thread;
 use dmover_tree::RemoteFile;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -106,7 +107,7 @@ impl Session<'_> {
             let stops = is_given_up.load(Ordering::Relaxed);
             if stops { Err(cancelled(given_up.clone())) } else { Ok(()) }
         };
-        let (expected, found) = std::thread::scope(|scope| {
+        let (expected, found) = thread::scope(|scope| {
             let there = scope.spawn(|| file.digests(&[shape], part.start, all, &mut step));
             let found = self.digest(other, Part { shape, start: part.start }, all, second_shown);
             is_given_up.store(found.is_err(), Ordering::Relaxed);

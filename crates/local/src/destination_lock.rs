@@ -2,11 +2,13 @@
 use dmover_model::{Event, Fatal, PathBytes, Placement};
 use dmover_observe::Monitor;
 use dmover_observe::lock as locked;
+use dmover_schedule::sync::Mutex;
+use dmover_schedule::thread;
 use dmover_sys::{OwnedFd, file, lock, mount, path};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crate::directory::TargetDirectory;
 use crate::root::{Resolved, Root};
@@ -85,7 +87,7 @@ impl DestinationLock {
                 break;
             }
             // Two that begin together see each other, and do not wait for equally long.
-            std::thread::sleep(LOOK + LOOK * (std::process::id() % 7) * (attempt % 2));
+            thread::sleep(LOOK + LOOK * (std::process::id() % 7) * (attempt % 2));
             taken = places.take();
         }
         if let Some((place, error)) = taken.map_err(refusal)? {

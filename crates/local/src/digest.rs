@@ -6,6 +6,7 @@ use dmover_model::{
 };
 use dmover_observe::{Activity, activity};
 use dmover_plan::verify::merged;
+use dmover_schedule::thread;
 use dmover_sys::{Errno, file};
 use dmover_tree::RemoteFile;
 use std::time::Duration;
@@ -136,7 +137,7 @@ impl Session<'_> {
                 Err(Errno::AGAIN) => {
                     // Another program has set the pipe to non-blocking mode.
                     self.permit.progress();
-                    std::thread::sleep(AGAIN_AFTER);
+                    thread::sleep(AGAIN_AFTER);
                     continue;
                 }
                 read => read.map_err(|e| entry_error(Side::Source, Operation::Read, shown(), e))?,

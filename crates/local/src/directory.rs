@@ -5,13 +5,14 @@ use dmover_model::{
 use dmover_observe::{Activity, activity};
 use dmover_plan::acl;
 use dmover_plan::history::{Clocks, SKEW};
+use dmover_schedule::sync::OnceLock;
 use dmover_sys::flags::{self, Project};
 use dmover_sys::stat::ATTRIBUTE_MOUNT_ROOT;
 use dmover_sys::xattr::{self, Held};
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, path, stat};
 use dmover_tree::RemoteDirectory;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
 use crate::attributes::{DEFAULT_ACL, Object};
 use crate::capability::Facts;

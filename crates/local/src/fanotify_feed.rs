@@ -6,14 +6,16 @@ use dmover_model::{ChangeFeed, ChangedPlace, FeedBatch, FeedError, Happened, Tre
 use dmover_observe::lock;
 use dmover_plan::overlap::parse_mountinfo;
 use dmover_plan::temporary::is_temporary;
+use dmover_schedule::sync::{Condvar, Mutex};
+use dmover_schedule::thread;
+use dmover_schedule::thread::JoinHandle;
 use dmover_sys::fanotify::{self, FsId, mask};
 use dmover_sys::{Errno, OwnedFd, mount, path, stat};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// The most paths that are remembered: beyond that, a full scan is cheaper.
@@ -139,7 +141,7 @@ impl FanotifyFeed {
         let shared = Arc::new(Shared::default());
         let (own, mut places) =
             (Arc::clone(&shared), Places { source: real, marked, known: HashMap::new() });
-        let reader = std::thread::Builder::new()
+        let reader = thread::Builder::new()
             .name("watch".into())
             .spawn(move || places.read(&queue, &own))
             .map_err(|error| FeedError {

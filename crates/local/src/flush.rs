@@ -1,9 +1,10 @@
 //! Flushes to storage what movers have written, before they report it as done.
 use dmover_model::MountId;
 use dmover_observe::lock;
+use dmover_schedule::sync::{Condvar, Mutex};
 use dmover_sys::{AsFd, Errno, OwnedFd, file, path};
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// The file systems that a job writes to.
 ///

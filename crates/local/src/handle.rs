@@ -122,7 +122,7 @@ impl FileHandle {
     /// Another handle of the file.
     pub fn again(&self) -> Result<Self, Errno> {
         Ok(match self {
-            Self::Open(fd) => Self::Open(fd.try_clone().map_err(|_| Errno::MFILE)?),
+            Self::Open(fd) => Self::Open(file::duplicate(fd)?),
             Self::Remote(file) => Self::Remote(Arc::clone(file)),
         })
     }

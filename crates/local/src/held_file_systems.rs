@@ -5,11 +5,12 @@
 //! reported to one job may concern the data of any job, so it is passed on to be noted for all of them.
 use dmover_model::{EntryError, Operation, PathBytes, Side};
 use dmover_plan::overlap::parse_mountinfo;
+use dmover_schedule::sync::mpsc::{RecvTimeoutError, channel};
+use dmover_schedule::thread;
 use dmover_sys::{Errno, OwnedFd, file, mount, path, stat};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use crate::error::entry_error;
@@ -139,7 +140,7 @@ impl HeldFileSystems {
             // After a stop there is no receiver.
             let _ = sender.send(held.flush());
         };
-        if std::thread::Builder::new().name("flush".into()).spawn(work).is_err() {
+        if thread::Builder::new().name("flush".into()).spawn(work).is_err() {
             return self.flush();
         }
         loop {

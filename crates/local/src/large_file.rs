@@ -54,7 +54,7 @@ pub struct Removal {
 impl Removal {
     /// The removal of a temporary file; `None` if there are no more descriptors.
     pub fn of(target: &TargetDirectory, name: &Name) -> Option<Self> {
-        let directory = target.fd.try_clone().ok()?;
+        let directory = file::duplicate(&target.fd).ok()?;
         Some(Self { directory, name: name.clone() })
     }
 

@@ -2,10 +2,11 @@
 use dmover_model::{EntryKind, FileSystemName, Identity, Metadata, MountId, Timestamp};
 use dmover_observe::MountView;
 use dmover_plan::overlap::{MountLine, parse_mountinfo};
+use dmover_schedule::sync::{OnceLock, RwLock};
 use dmover_sys::stat::{ATTRIBUTE_APPEND, ATTRIBUTE_IMMUTABLE, Stat};
 use dmover_sys::{mount, path, stat};
 use dmover_tree::VolumeNumbers;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 /// Maps device numbers to [`MountId`]s, in the order in which the coordinator finds them.
 #[derive(Default)]

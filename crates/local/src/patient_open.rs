@@ -1,6 +1,8 @@
 //! Leases of file servers (fcntl(2), `F_SETLEASE`): samba and the kernel's NFS server hold leases for their clients.
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use dmover_sys::Errno;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The longest wait for a lease: it is returned within `/proc/sys/fs/lease-break-time`, which is 45 s by default.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -15,7 +17,7 @@ pub(crate) fn past_leases<T>(
     loop {
         match open() {
             Err(Errno::AGAIN) if began.elapsed() < PATIENCE && !is_stopping() => {
-                std::thread::sleep(EVERY);
+                thread::sleep(EVERY);
             }
             opened => return opened,
         }

@@ -3,13 +3,15 @@ use dmover_model::{
     EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Note, Operation, PathBytes, Side,
 };
 use dmover_observe::{Activity, activity};
+use dmover_schedule::thread;
+use dmover_schedule::time::since_1970;
 use dmover_sys::stat::Stat;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, cache, file, path, stat};
 use dmover_tree::{Limit, Permit, RemoteFile};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::attributes::Attributes;
 use crate::capability::Facts;
@@ -371,7 +373,7 @@ pub(crate) fn past_the_tick(
             return Err(EntryError::plain(Side::Source, Operation::Open, class, shown(), words));
         }
         waits += 1;
-        std::thread::sleep(wait);
+        thread::sleep(wait);
         found = stat::stat_fd(fd)
             .map_err(|e| entry_error(Side::Source, Operation::Stat, shown(), e))?;
     }
@@ -389,7 +391,7 @@ pub(crate) fn has_settled(metadata: &Metadata) -> bool {
 fn racy_for(ctime: (i64, u32)) -> Option<Duration> {
     const TICK: Duration = Duration::from_millis(10);
     let changed = Duration::new(u64::try_from(ctime.0).ok()?, ctime.1);
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    let now = since_1970();
     // A time in the future comes from another clock, which waiting does not reach.
     let age = now.checked_sub(changed)?;
     TICK.checked_sub(age).filter(|wait| !wait.is_zero())

@@ -1,12 +1,12 @@
 //! The trash directory, which receives entries instead of deleting them.
 use dmover_model::{EntryKind, ExtraName, Fatal, Name, PathBytes, TreePath};
 use dmover_observe::lock;
+use dmover_schedule::sync::Mutex;
 use dmover_sys::xattr::{self, Held};
 use dmover_sys::{Errno, OwnedFd, Result, directory, file, mount, path, set, stat};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Mutex;
 
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::handle::{DirectoryHandle, errno_of};

@@ -5,8 +5,8 @@
 //! again.
 use dmover_model::{ByteRange, Identity};
 use dmover_observe::lock;
+use dmover_schedule::sync::Mutex;
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The ranges, by file.

@@ -19,6 +19,11 @@ impl SimulatedTime {
         Self(Arc::new(AtomicI64::new(seconds.saturating_mul(NS_PER_S))))
     }
 
+    /// A time that others let pass as well: nanoseconds since 1970.
+    pub fn sharing(nanoseconds: Arc<AtomicI64>) -> Self {
+        Self(nanoseconds)
+    }
+
     /// Nanoseconds since 1970.
     pub fn now_ns(&self) -> i64 {
         self.0.load(Ordering::Relaxed)

@@ -196,6 +196,22 @@ impl Content {
         offset.max(index * self.block_bytes).min(self.size)
     }
 
+    /// Takes the blocks in a byte range from another state of the file; where that has none, there are zeros.
+    pub fn replace_blocks(&mut self, by: &Self, from: u64, end: u64) {
+        let (first, end) = (from / self.block_bytes, self.block_end(end));
+        let changed: Vec<(u64, Block)> = self
+            .blocks
+            .range(first..end)
+            .filter(|(index, block)| by.blocks.get(index).map(|it| &it.bytes) != Some(&block.bytes))
+            .map(|(index, block)| {
+                let bytes =
+                    by.blocks.get(index).map_or_else(|| [].into(), |it| Arc::clone(&it.bytes));
+                (*index, Block { bytes, owned: block.owned })
+            })
+            .collect();
+        self.blocks.extend(changed);
+    }
+
     fn resize(&mut self, size: u64) {
         // Blocks that are reserved behind the end stay if the file grows.
         if size <= self.size {

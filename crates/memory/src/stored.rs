@@ -47,6 +47,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
+use crate::content::Content;
+use crate::inode::Inode;
 pub use crate::profile::{CrashModel, Order};
 use crate::state::{Change, State};
 
@@ -257,6 +259,30 @@ impl Log {
                 item.fate = Fate::Lost;
             }
         }
+    }
+
+    /// The content of a file without what failed flushes have lost, if they have lost anything.
+    pub fn without_lost(&self, base: &State, inode: u64) -> Option<Content> {
+        let is_lost = |item: &Item| item.fate == Fate::Lost && item.data_of() == Some(inode);
+        self.items.iter().find(|item| is_lost(item))?;
+        let mut content = base.find(inode).and_then(Inode::content).cloned();
+        for item in self.items.iter().filter(|item| !is_lost(item)) {
+            for change in &item.changes {
+                match (change, &mut content) {
+                    (Change::Create { inode: of, node }, _) if *of == inode => {
+                        content = node.content().cloned();
+                    }
+                    (Change::Content { inode: of, change }, Some(content)) if *of == inode => {
+                        content.change(change);
+                    }
+                    (Change::Data { inode: of, blocks, size }, Some(content)) if *of == inode => {
+                        content.put(blocks, *size);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        content
     }
 
     /// What a cut leaves of `base` and the log.

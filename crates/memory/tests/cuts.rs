@@ -433,3 +433,31 @@ fn operations_on_one_directory_keep_their_order_everywhere() {
         assert_eq!(seen, BTreeSet::from(states), "{model:?}");
     }
 }
+
+#[test]
+fn what_a_failed_flush_has_lost_is_read_as_written_until_the_cache_forgets_it() {
+    let mut disk = Disk::new(Profile::ext4(), Clock::new(SimulatedTime::starting_at(1), 1), 1);
+    let root = Actor::root();
+    let mut user = disk.as_user(&root);
+    let top = user.root();
+    let file = user.open(top, b"f", Open::new_file(0o644)).unwrap();
+    user.write(file, 0, &[1; 9000]).unwrap();
+    user.sync(file).unwrap();
+    user.write(file, 5000, &[2; 100]).unwrap();
+    let (fault, when) = (Fault::LosesData(Errno::IO), When::Nth(1));
+    let rule = Rule { call: Some(Call::SyncData), at: Where::Anywhere, when, fault };
+    disk.faults_mut().add(rule);
+    let mut user = disk.as_user(&root);
+    assert_eq!(user.sync_data(file), Err(Errno::IO));
+    assert_eq!(user.sync_data(file), Ok(()), "the error is reported once");
+    let read = |user: &mut User<'_>| {
+        let mut bytes = [0; 2];
+        user.read(file, 4999, &mut bytes).map(|_| bytes)
+    };
+    assert_eq!(read(&mut user), Ok([1, 2]));
+    user.forget(file, 0, 0).unwrap();
+    assert_eq!(read(&mut user), Ok([1, 1]));
+    user.write(file, 5000, &[3]).unwrap();
+    user.forget(file, 0, 0).unwrap();
+    assert_eq!(read(&mut user), Ok([1, 3]), "what waits to be written is not forgotten");
+}

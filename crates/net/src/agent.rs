@@ -1,8 +1,10 @@
 //! The far side: greets, and serves requests until the connection is over.
 use dmover_observe::lock;
+use dmover_schedule::sync::{Condvar, Mutex};
+use dmover_schedule::thread;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, PoisonError, mpsc};
 
 use crate::connection::{Broken, Channel, Connection, Link, SILENCE, Terms};
 use crate::hello::{Hello, NoHello, Refusal};
@@ -48,7 +50,7 @@ pub fn run(
     make: impl FnOnce(&Hello) -> Result<Role<'_>, Refusal>,
 ) -> AgentEnd {
     let (sender, greeted) = mpsc::channel();
-    let reader = std::thread::Builder::new().name("net-hello".into()).spawn(move || {
+    let reader = thread::Builder::new().name("net-hello".into()).spawn(move || {
         let hello = Hello::read(&mut input);
         let _ = sender.send((hello, input));
     });
@@ -148,7 +150,7 @@ impl Workers {
             return;
         }
         let workers = Arc::clone(self);
-        let named = std::thread::Builder::new().name("net-serve".into());
+        let named = thread::Builder::new().name("net-serve".into());
         if let Err(error) = named.spawn(move || workers.work()) {
             let last = jobs.waiting.pop_back();
             drop(jobs);
@@ -219,7 +221,7 @@ mod tests {
     ) -> (UnixStream, mpsc::Receiver<AgentEnd>) {
         let (here, there) = UnixStream::pair().unwrap();
         let (sender, ended) = mpsc::channel();
-        std::thread::spawn(move || {
+        thread::spawn(move || {
             let input = there.try_clone().unwrap();
             sender.send(run(input, there, own, make)).unwrap();
         });

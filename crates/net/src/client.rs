@@ -1,5 +1,6 @@
 //! The near side: reaches a host, greets the agent there, and asks it.
 use dmover_model::{Fatal, PathBytes};
+use dmover_schedule::thread;
 use dmover_wire::agent::{Inspection, Request, UNKNOWN_REQUEST};
 use dmover_wire::{decode, encode};
 use std::io::Write;
@@ -291,7 +292,7 @@ fn greet(
     let is_late = Arc::new(AtomicBool::new(false));
     if let Some(limit) = within {
         let (ssh, is_late) = (Arc::clone(ssh), Arc::clone(&is_late));
-        let timer = std::thread::Builder::new().name("net-login".into());
+        let timer = thread::Builder::new().name("net-login".into());
         let started = timer.spawn(move || {
             if waiting.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
                 is_late.store(true, SeqCst);

@@ -9,11 +9,14 @@ mod pulse;
 mod receive;
 
 use dmover_observe::lock;
+use dmover_schedule::sync::{Condvar, Mutex};
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use std::collections::HashMap;
 use std::io::{Read, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use self::channel::Channel;
 use self::channel::State;
@@ -213,11 +216,14 @@ fn thread(
     work: impl FnOnce(&Arc<Shared>) + Send + 'static,
 ) -> std::io::Result<()> {
     let shared = Arc::clone(shared);
-    std::thread::Builder::new().name(name.into()).spawn(move || work(&shared))?;
+    thread::Builder::new().name(name.into()).spawn(move || work(&shared))?;
     Ok(())
 }
 
-fn wait<'a, T>(on: &Condvar, guard: std::sync::MutexGuard<'a, T>) -> std::sync::MutexGuard<'a, T> {
+fn wait<'a, T>(
+    on: &Condvar,
+    guard: dmover_schedule::sync::MutexGuard<'a, T>,
+) -> dmover_schedule::sync::MutexGuard<'a, T> {
     on.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 

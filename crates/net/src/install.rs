@@ -1,11 +1,13 @@
 //! Puts this program on another host, at `~/.local/bin/dmover`.
 use dmover_model::Fatal;
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
 use std::process::{ChildStdin, ChildStdout};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::endpoint::RemoteHost;
 use crate::failure::{self, Ended, text};
@@ -227,7 +229,7 @@ impl Far<'_> {
         let (sender, events) = mpsc::channel();
         let (written, feed) = (sender.clone(), feed.to_vec());
         // Neither thread is waited for: what ssh has started may keep the streams open after its end.
-        let named = |name: &str| std::thread::Builder::new().name(name.into());
+        let named = |name: &str| thread::Builder::new().name(name.into());
         named("net-feed").spawn(move || write(input, &feed, &written)).map_err(Fatal::Thread)?;
         named("net-answer").spawn(move || read(output, &sender)).map_err(Fatal::Thread)?;
         let (said, patience) = match listen(&events, self.limits) {

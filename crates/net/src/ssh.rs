@@ -1,12 +1,15 @@
 //! Runs ssh(1), which has the configuration, keys, agents and jump hosts of the user.
 use dmover_model::{Fatal, PathBytes};
 use dmover_observe::lock;
+use dmover_schedule::sync::{Condvar, Mutex};
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use crate::endpoint::RemoteHost;
 
@@ -79,7 +82,7 @@ impl Ssh {
             unreachable!("three pipes were asked for")
         };
         let shown = host.shown();
-        let reader = std::thread::Builder::new().name("net-errors".into());
+        let reader = thread::Builder::new().name("net-errors".into());
         let started = reader.spawn(move || errors.read_all(lines, &shown));
         started.map_err(Fatal::Thread)?;
         Ok((ssh, input, output))
@@ -119,7 +122,7 @@ fn ended_within(child: &mut Child, patience: Duration) -> std::io::Result<Option
     let until = Instant::now() + patience;
     loop {
         match child.try_wait()? {
-            None if Instant::now() < until => std::thread::sleep(LOOK_EVERY),
+            None if Instant::now() < until => thread::sleep(LOOK_EVERY),
             status => return Ok(status),
         }
     }

@@ -1,5 +1,6 @@
 //! Locks of state that threads share.
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use dmover_schedule::sync::{Mutex, MutexGuard};
+use std::sync::PoisonError;
 
 /// Locks a mutex, also after a thread has panicked while it held the lock.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,7 +1,9 @@
 //! The progress of a job: what it is doing, how much work there is, and which entries are in progress.
+use dmover_schedule::sync::Mutex;
+use dmover_schedule::time::Instant;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use crate::lock;
 

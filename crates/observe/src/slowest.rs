@@ -1,7 +1,7 @@
 //! The slowest entries of a job.
 use dmover_model::PathBytes;
+use dmover_schedule::sync::Mutex;
 use serde::{Deserialize, Serialize};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One slow entry.

@@ -1,8 +1,9 @@
 //! The state of a job and its movers for outside observers: the status file, the metrics endpoint, a terminal.
+use dmover_schedule::sync::{Mutex, MutexGuard};
+use dmover_schedule::time::Instant;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::PoisonError;
 
 use crate::counters::Snapshot;
 

@@ -1,5 +1,7 @@
 //! Starts a `nats-server` with a configuration for dmover.
 use dmover_model::Fatal;
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use std::ffi::OsString;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -7,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::address::JoinFile;
 use crate::identity::Identity;
@@ -167,7 +169,7 @@ impl Broker {
                 return Ok(());
             }
             // It says nothing when it is ready: poll.
-            std::thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
         }
         let message = format!("nats-server does not answer: {}", self.last_words());
         Err(Fatal::unavailable(message, "see its log"))
@@ -191,7 +193,7 @@ impl Broker {
         dmover_host::other_processes::terminate(self.child.id());
         let begun = Instant::now();
         while !self.has_ended() && begun.elapsed() < Duration::from_secs(10) {
-            std::thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
         }
         if !self.has_ended() {
             let _ = self.child.kill();

@@ -2,10 +2,11 @@
 use bytes::Bytes;
 use dmover_model::Fatal;
 use dmover_plan::leases::MoverId;
+use dmover_schedule::sync::Mutex;
 use dmover_wire::{Call, Control, Envelope, Meeting, MoverInfo, OfferRecord, Reply};
 use serde::de::DeserializeOwned;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::clock;
 use crate::identity::Trust;

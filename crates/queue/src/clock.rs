@@ -1,6 +1,7 @@
 //! Clocks of different hosts. Leases use monotonic clocks. The time of day matters only where it is compared with times
 //! of files, which file servers set.
-use std::time::{Duration, SystemTime};
+use dmover_schedule::time::since_1970;
+use std::time::Duration;
 
 /// A larger difference is reported, because it also makes times in logs misleading.
 const NOTED: Duration = Duration::from_secs(10);
@@ -9,7 +10,7 @@ const ALLOWED: Duration = Duration::from_mins(30);
 
 /// The time of day in milliseconds since 1970.
 pub(crate) fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = since_1970();
     since.as_millis() as i64
 }
 

@@ -7,13 +7,14 @@ use dmover_model::{Fatal, JobSpec, Limit, Limits, Outcome, Task, Verb};
 use dmover_observe::{CLASSES, MoverView};
 use dmover_plan::failure_attribution::Opinions;
 use dmover_plan::leases::Leases;
+use dmover_schedule::sync::{Condvar, Mutex, MutexGuard};
 use dmover_wire::{
     Call, Control, DecodeError, MoverInfo, MoverReport, OLDEST, OfferRecord, OfferText,
     OutcomeMessage, PROTOCOL, Protocols, Reply,
 };
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -95,7 +96,7 @@ impl NatsFleets {
                 // A broker that is starting or restarting is there in a moment.
                 Err(error @ Fatal::Unavailable { .. }) if Lease::now_ms() < begun + within => {
                     tracing::warn!(%error, "cannot connect to the broker; retrying");
-                    std::thread::sleep(LOOK_EVERY);
+                    dmover_schedule::thread::sleep(LOOK_EVERY);
                 }
                 result => break result?,
             }

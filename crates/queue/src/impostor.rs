@@ -1,6 +1,7 @@
 //! Detects whether another server answers at the address of a broker that cannot be reached.
+use dmover_schedule::sync::Mutex;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;

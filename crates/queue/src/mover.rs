@@ -5,14 +5,16 @@ use dmover_engine::{Bounds, Control as Switch, JobOffer, Joined, Joining, MoverP
 use dmover_model::Fatal;
 use dmover_observe::{Board, Counters, SessionView, overhear};
 use dmover_plan::stragglers::Done;
+use dmover_schedule::thread;
+use dmover_schedule::thread::JoinHandle;
+use dmover_schedule::time::Instant;
 use dmover_wire::{Call, MoverInfo, OfferRecord, PROTOCOL, Protocols, Reply};
 use futures_util::StreamExt;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::address::Address;
 use crate::channel::Channel;
@@ -117,7 +119,7 @@ impl Mover {
                 Ok(link) => break link,
                 // Batch systems start movers and brokers in any order.
                 Err(Fatal::Unavailable { .. }) if begun.elapsed() < options.broker_wait => {
-                    std::thread::sleep(TRY_AGAIN);
+                    thread::sleep(TRY_AGAIN);
                 }
                 Err(error) => return Err(error),
             }
@@ -265,7 +267,7 @@ impl Mover {
         };
         let offer = offer.clone();
         let run = offer.run;
-        let thread = std::thread::Builder::new()
+        let thread = thread::Builder::new()
             .name(format!("job-{}", offer.job))
             .spawn(move || {
                 let mut left = Leaving { job: offer.job.clone(), ended: None, tell };
@@ -528,7 +530,7 @@ impl Worker {
                     return Ok(());
                 }
             }
-            std::thread::sleep(TURN);
+            thread::sleep(TURN);
         }
     }
 }

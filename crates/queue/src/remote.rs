@@ -7,11 +7,14 @@ use dmover_model::{Fatal, Limit, Outcome};
 use dmover_observe::{CLASSES, LogLine};
 use dmover_plan::leases::MoverId;
 use dmover_plan::stragglers::Done;
+use dmover_schedule::sync::{Condvar, Mutex, MutexGuard};
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use dmover_wire::{Call, Control, Load, LogMessage, MoverInfo, Reply, TaskMessage};
 use futures_util::StreamExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::channel::Channel;
@@ -695,7 +698,7 @@ impl CoordinatorClient for RemoteDesk {
             if is_cut_off || Lease::now_ms() > begun + self.patience.as_millis() as u64 {
                 return None;
             }
-            std::thread::sleep(AGAIN);
+            thread::sleep(AGAIN);
         }
         None
     }

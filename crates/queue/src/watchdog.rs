@@ -1,11 +1,14 @@
 //! Detects a nats-server that does not work any more: after its disk was full for a moment, JetStream may switch itself
 //! off or hang until the server is restarted.
 use dmover_model::Fatal;
+use dmover_schedule::sync::Mutex;
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use futures_util::TryStreamExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use crate::address::Address;
 use crate::link::Link;
@@ -46,7 +49,7 @@ impl Watchdog {
         };
         let state = join_file.parent().map_or_else(PathBuf::new, Path::to_path_buf);
         let watch = move || watch(&address, (&state, &free), &over, &trouble);
-        std::thread::Builder::new().name("watchdog".into()).spawn(watch).map_err(Fatal::Thread)?;
+        thread::Builder::new().name("watchdog".into()).spawn(watch).map_err(Fatal::Thread)?;
         Ok(watchdog)
     }
 
@@ -90,7 +93,7 @@ fn watch(
         }
         let until = Instant::now() + ASK_EVERY;
         while Instant::now() < until && !over.load(Ordering::SeqCst) {
-            std::thread::sleep(TURN);
+            thread::sleep(TURN);
         }
     }
 }

@@ -3,11 +3,12 @@ use dmover_net::RemoteAgent;
 use dmover_net::agent::Service;
 use dmover_net::connection::{Broken, Channel};
 use dmover_observe::lock;
+use dmover_schedule::sync::{Mutex, OnceLock};
 use dmover_wire::agent::UNKNOWN_REQUEST;
 use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream, SOURCE_LOST};
 use dmover_wire::{decode, encode};
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::joined::send;
 use crate::serve::TreeService;

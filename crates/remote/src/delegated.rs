@@ -4,13 +4,14 @@ use bytes::Bytes;
 use dmover_model::{AttributeSet, Fatal, FollowLinks, PathBytes};
 use dmover_net::connection::{Broken, Channel, Connection};
 use dmover_net::frame::PAYLOAD_MAX;
+use dmover_schedule::thread;
+use dmover_schedule::thread::JoinHandle;
 use dmover_tree::{RemoteTree, RemoteTrees};
 use dmover_wire::agent::WithHead;
 use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream};
 use dmover_wire::{decode, encode};
 use std::io::Read;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use crate::joined::receive;
 use crate::source::{Line, Opening, RemoteSource};
@@ -62,7 +63,7 @@ impl Delegated {
     /// The thread cannot be started.
     pub fn on_signals(&self, each: impl Fn(i32) + Send + 'static) -> std::io::Result<()> {
         let connection = Arc::clone(&self.connection);
-        std::thread::Builder::new().name("user-signals".into()).spawn(move || {
+        thread::Builder::new().name("user-signals".into()).spawn(move || {
             let Ok(channel) = connection.request(&encode(&DelegateRequest::Signals)) else {
                 return;
             };
@@ -93,7 +94,7 @@ impl Delegated {
         mut pipe: impl Read + Send + 'static,
     ) -> std::io::Result<JoinHandle<()>> {
         let connection = Arc::clone(&self.connection);
-        std::thread::Builder::new().name("user-output".into()).spawn(move || {
+        thread::Builder::new().name("user-output".into()).spawn(move || {
             let mut channel = connection.request(&encode(&DelegateRequest::Output(stream))).ok();
             let mut buffer = vec![0; OUTPUT_BYTES];
             while let Ok(read @ 1..) = pipe.read(&mut buffer) {

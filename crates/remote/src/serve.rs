@@ -2,9 +2,9 @@
 use dmover_model::{EntryKind, FollowLinks, PathBytes};
 use dmover_net::agent::Service;
 use dmover_net::connection::{Broken, Channel};
+use dmover_schedule::sync::OnceLock;
 use dmover_wire::agent::{Begin, Begun, Inspection, Request, RootKind, UNKNOWN_REQUEST};
 use dmover_wire::{decode, encode};
-use std::sync::OnceLock;
 
 use crate::joined::send;
 use tree::Tree;

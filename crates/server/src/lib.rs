@@ -6,6 +6,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use dmover_model::Fatal;
 use dmover_observe::exposition;
+use dmover_schedule::thread;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 
@@ -52,6 +53,6 @@ pub fn serve_metrics(
             tracing::warn!(%error, "the metrics server ended");
         }
     };
-    std::thread::Builder::new().name("metrics".into()).spawn(run).map_err(Fatal::Thread)?;
+    thread::Builder::new().name("metrics".into()).spawn(run).map_err(Fatal::Thread)?;
     Ok(bound)
 }

@@ -1,8 +1,9 @@
-//! Fleets that are too large to have: the coordinator and the table of leases as they are, in simulated time, with movers and a broker
-//! that do nothing but take time and fail. Seeded, so that each run can be repeated.
+//! What is too large, too slow or too rare to have: fleets, and whole jobs whose threads, time and disks a seed decides.
 #![forbid(unsafe_code)]
 
 mod fleet;
+#[cfg(feature = "jobs")]
+pub mod jobs;
 mod tree;
 
 pub use fleet::{Result, Scenario, simulate};

@@ -3,17 +3,17 @@ use rustix::fs::{Advice, OFlags};
 use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 
-use crate::{AsFd, Errno, Result, retry};
+use crate::{AsFd, Errno, Result, in_memory, kernel, retry};
 
 /// Turns direct I/O (`O_DIRECT`) of an open file on or off; `false` where the file system has none.
 pub fn set_direct(file: impl AsFd, direct: bool) -> Result<bool> {
     let file = file.as_fd();
-    let mut flags = retry(|| rustix::fs::fcntl_getfl(file))?;
+    let mut flags = retry(|| kernel::fcntl_getfl(file))?;
     if flags.contains(OFlags::DIRECT) == direct {
         return Ok(true);
     }
     flags.set(OFlags::DIRECT, direct);
-    match retry(|| rustix::fs::fcntl_setfl(file, flags)) {
+    match retry(|| kernel::fcntl_setfl(file, flags)) {
         Ok(()) => Ok(true),
         Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::PERM) => Ok(false),
         Err(error) => Err(error),
@@ -24,12 +24,12 @@ pub fn set_direct(file: impl AsFd, direct: bool) -> Result<bool> {
 /// that it is only advice is why nothing is answered.
 pub fn forget(file: impl AsFd, offset: u64, length: u64) {
     let Some(length) = NonZeroU64::new(length) else { return };
-    let _ = retry(|| rustix::fs::fadvise(file.as_fd(), offset, Some(length), Advice::DontNeed));
+    let _ = retry(|| kernel::fadvise(file.as_fd(), offset, Some(length), Advice::DontNeed));
 }
 
 /// Says that a file will be read from start to end, which doubles the kernel's read-ahead.
 pub fn expect_sequential(file: impl AsFd) {
-    let _ = retry(|| rustix::fs::fadvise(file.as_fd(), 0, None, Advice::Sequential));
+    let _ = retry(|| kernel::fadvise(file.as_fd(), 0, None, Advice::Sequential));
 }
 
 /// Starts writing a range to storage without waiting for it (sync_file_range(2)).
@@ -48,6 +48,7 @@ pub fn wait_for_writing(file: impl AsFd, offset: u64, length: u64) -> Result<()>
 
 #[allow(unsafe_code)]
 fn sync_range(file: impl AsFd, offset: u64, length: u64, flags: libc::c_uint) -> Result<()> {
+    in_memory!(crate::simulated::look::refuse::<()>(file.as_fd()).map(|_| Ok(())));
     let fd = file.as_fd().as_raw_fd();
     let call = retry(|| {
         // SAFETY: the call takes numbers only, and the descriptor is borrowed.
@@ -97,6 +98,7 @@ pub fn is_clean(file: impl AsFd) -> Option<bool> {
 
 /// What the page cache has of a range, cachestat(2), Linux 6.5. A length of 0 stands for everything after the offset.
 fn cachestat(file: impl AsFd, offset: u64, length: u64) -> Option<Cachestat> {
+    in_memory!(crate::simulated::look::refuse::<()>(file.as_fd()).map(|_| None));
     let range = Range { offset, length };
     let mut answer = Cachestat::default();
     let fd = file.as_fd().as_raw_fd();

@@ -1,5 +1,5 @@
 //! Copying inside the kernel.
-use crate::{AsFd, Errno, Result, retry};
+use crate::{AsFd, Errno, Result, kernel, retry};
 
 /// What the kernel says when it is asked to do something with two files on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub fn copy_range(
     KernelAnswer::of(retry(|| {
         let (mut from, mut to) = (source_offset, destination_offset);
         let (source, destination) = (source.as_fd(), destination.as_fd());
-        rustix::fs::copy_file_range(source, Some(&mut from), destination, Some(&mut to), length)
+        kernel::copy_file_range(source, Some(&mut from), destination, Some(&mut to), length)
     }))
 }
 
@@ -43,5 +43,5 @@ pub fn copy_range(
 ///
 /// `Ok(false)`: these two files cannot share blocks.
 pub fn clone_file(source: impl AsFd, destination: impl AsFd) -> Result<KernelAnswer<()>> {
-    KernelAnswer::of(retry(|| rustix::fs::ioctl_ficlone(destination.as_fd(), source.as_fd())))
+    KernelAnswer::of(retry(|| kernel::ioctl_ficlone(destination.as_fd(), source.as_fd())))
 }

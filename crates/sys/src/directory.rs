@@ -1,21 +1,10 @@
 //! Reading, making and changing directories.
+pub use crate::answers::TypeHint;
 use rustix::fs::{AtFlags, Mode, RawDir, RenameFlags};
 use std::mem::MaybeUninit;
 
-use crate::{AsFd, Errno, Result, retry};
-
-/// The type of a directory entry as getdents64(2) hints at it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TypeHint {
-    /// A directory.
-    Directory,
-    /// A regular file.
-    File,
-    /// Anything else that is known.
-    Other,
-    /// The file system does not say.
-    Unknown,
-}
+use crate::stat::stat_at;
+use crate::{AsFd, Errno, Result, kernel, retry};
 
 /// Reads the names of a directory in the order of the file system, `.` and `..` left out.
 ///
@@ -48,6 +37,15 @@ impl DirectoryReader {
         directory: impl AsFd,
         mut each: impl FnMut(&[u8], TypeHint, u64) -> std::result::Result<bool, E>,
     ) -> std::result::Result<bool, E> {
+        #[cfg(feature = "simulated")]
+        if let Some(names) = crate::simulated::look::names(directory.as_fd()) {
+            for (name, hint, inode) in names? {
+                if !each(&name, hint, inode)? {
+                    return Ok(false);
+                }
+            }
+            return Ok(true);
+        }
         let mut interruptions = 0;
         let mut reader = RawDir::new(directory.as_fd(), &mut self.buffer);
         while let Some(entry) = reader.next() {
@@ -79,17 +77,17 @@ impl DirectoryReader {
 
 /// mkdirat(2).
 pub fn make_directory(parent: impl AsFd, name: &[u8], mode: u32) -> Result<()> {
-    retry(|| rustix::fs::mkdirat(parent.as_fd(), name, Mode::from_raw_mode(mode)))
+    retry(|| kernel::mkdirat(parent.as_fd(), name, Mode::from_raw_mode(mode)))
 }
 
 /// symlinkat(2).
 pub fn make_symlink(content: &[u8], parent: impl AsFd, name: &[u8]) -> Result<()> {
-    retry(|| rustix::fs::symlinkat(content, parent.as_fd(), name))
+    retry(|| kernel::symlinkat(content, parent.as_fd(), name))
 }
 
 /// readlinkat(2) with a buffer that grows as needed.
 pub fn read_symlink(parent: impl AsFd, name: &[u8]) -> Result<Vec<u8>> {
-    retry(|| rustix::fs::readlinkat(parent.as_fd(), name, Vec::with_capacity(256)))
+    retry(|| kernel::readlinkat(parent.as_fd(), name, Vec::with_capacity(256)))
         .map(std::ffi::CString::into_bytes)
 }
 
@@ -122,7 +120,7 @@ pub fn make_node(
     };
     let number = rustix::fs::makedev(device.0, device.1);
     let mode = Mode::from_raw_mode(mode);
-    retry(|| rustix::fs::mknodat(parent.as_fd(), name, file_type, mode, number))
+    retry(|| kernel::mknodat(parent.as_fd(), name, file_type, mode, number))
 }
 
 /// A hard link to a name, itself if it is a symbolic link.
@@ -134,20 +132,20 @@ pub fn hard_link(
 ) -> Result<()> {
     retry(|| {
         let (old, new) = (old_parent.as_fd(), new_parent.as_fd());
-        rustix::fs::linkat(old, old_name, new, new_name, AtFlags::empty())
+        kernel::linkat(old, old_name, new, new_name, AtFlags::empty())
     })
 }
 
 /// renameat(2) within one directory.
 pub fn rename(parent: impl AsFd, old_name: &[u8], new_name: &[u8]) -> Result<()> {
     let parent = parent.as_fd();
-    retry(|| rustix::fs::renameat(parent, old_name, parent, new_name))
+    retry(|| kernel::renameat(parent, old_name, parent, new_name))
 }
 
 /// The same, but an existing `new_name` is EEXIST; `false` where that cannot be asked for.
 pub fn rename_new(parent: impl AsFd, old_name: &[u8], new_name: &[u8]) -> Result<bool> {
     let (parent, flags) = (parent.as_fd(), RenameFlags::NOREPLACE);
-    match retry(|| rustix::fs::renameat_with(parent, old_name, parent, new_name, flags)) {
+    match retry(|| kernel::renameat_with(parent, old_name, parent, new_name, flags)) {
         Err(Errno::INVAL | Errno::NOSYS) => Ok(false),
         result => result.map(|()| true),
     }
@@ -161,15 +159,13 @@ pub fn move_new(
     new_name: &[u8],
 ) -> Result<()> {
     let (old, new, flags) = (old_parent.as_fd(), new_parent.as_fd(), RenameFlags::NOREPLACE);
-    match retry(|| rustix::fs::renameat_with(old, old_name, new, new_name, flags)) {
+    match retry(|| kernel::renameat_with(old, old_name, new, new_name, flags)) {
         // A file system that cannot be asked for that: the look comes a moment before.
-        Err(Errno::INVAL | Errno::NOSYS) => {
-            match retry(|| rustix::fs::statat(new, new_name, AtFlags::SYMLINK_NOFOLLOW)) {
-                Ok(_) => Err(Errno::EXIST),
-                Err(Errno::NOENT) => retry(|| rustix::fs::renameat(old, old_name, new, new_name)),
-                Err(error) => Err(error),
-            }
-        }
+        Err(Errno::INVAL | Errno::NOSYS) => match stat_at(new, new_name, false) {
+            Ok(_) => Err(Errno::EXIST),
+            Err(Errno::NOENT) => retry(|| kernel::renameat(old, old_name, new, new_name)),
+            Err(error) => Err(error),
+        },
         moved => moved,
     }
 }
@@ -182,7 +178,7 @@ pub fn move_over(
     new_name: &[u8],
 ) -> Result<()> {
     let (old, new) = (old_parent.as_fd(), new_parent.as_fd());
-    retry(|| rustix::fs::renameat(old, old_name, new, new_name))
+    retry(|| kernel::renameat(old, old_name, new, new_name))
 }
 
 /// Each of two names gets what the other one stands for (`RENAME_EXCHANGE`, rename(2)).
@@ -193,17 +189,17 @@ pub fn exchange(
     new_name: &[u8],
 ) -> Result<()> {
     let (old, new, flags) = (old_parent.as_fd(), new_parent.as_fd(), RenameFlags::EXCHANGE);
-    retry(|| rustix::fs::renameat_with(old, old_name, new, new_name, flags))
+    retry(|| kernel::renameat_with(old, old_name, new, new_name, flags))
 }
 
 /// Removes a name that is not a directory.
 pub fn unlink(parent: impl AsFd, name: &[u8]) -> Result<()> {
-    retry(|| rustix::fs::unlinkat(parent.as_fd(), name, AtFlags::empty()))
+    retry(|| kernel::unlinkat(parent.as_fd(), name, AtFlags::empty()))
 }
 
 /// Removes an empty directory.
 pub fn remove_directory(parent: impl AsFd, name: &[u8]) -> Result<()> {
-    retry(|| rustix::fs::unlinkat(parent.as_fd(), name, AtFlags::REMOVEDIR))
+    retry(|| kernel::unlinkat(parent.as_fd(), name, AtFlags::REMOVEDIR))
 }
 
 /// Whether the process may create names in a directory.
@@ -218,5 +214,5 @@ pub fn is_read_only(directory: impl AsFd) -> bool {
 
 fn may_write(directory: impl AsFd) -> Result<()> {
     let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-    retry(|| rustix::fs::accessat(directory.as_fd(), c".", access, AtFlags::EACCESS))
+    retry(|| kernel::accessat(directory.as_fd(), c".", access, AtFlags::EACCESS))
 }

@@ -47,13 +47,14 @@ const UNWRITTEN: u32 = 0x800;
 #[allow(unsafe_code)]
 mod call {
     use super::{AsFd, Request, Result};
-    use crate::{Errno, retry};
+    use crate::{Errno, in_memory, retry};
     use std::os::fd::AsRawFd;
 
     /// `_IOWR('f', 11, struct fiemap)`.
     const FIEMAP: u32 = 0xc020_660b;
 
     pub(super) fn fiemap(file: impl AsFd, request: &mut Request) -> Result<()> {
+        in_memory!(crate::simulated::look::refuse(file.as_fd()));
         let fd = file.as_fd().as_raw_fd();
         // The type of the request is another one in each C library.
         #[allow(clippy::cast_lossless)]

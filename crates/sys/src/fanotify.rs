@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::time::Duration;
 
+use crate::process::KernelFd;
 use crate::{OwnedFd, Result};
 
 /// What happened to a name, as bits of an event.
@@ -78,7 +79,7 @@ pub fn open() -> Result<OwnedFd> {
     // SAFETY: no pointers are passed; what is answered is a new descriptor or an error.
     unsafe {
         let fd = libc::fanotify_init(flags, libc::O_RDONLY as libc::c_uint);
-        if fd < 0 { Err(last()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+        if fd < 0 { Err(last()) } else { Ok(own(fd)) }
     }
 }
 
@@ -124,8 +125,18 @@ pub fn open_handle(mount: impl AsFd, handle: &[u8]) -> Result<OwnedFd> {
         let flags = libc::O_PATH | libc::O_CLOEXEC;
         let fd =
             libc::open_by_handle_at(mount.as_fd().as_raw_fd(), aligned.as_mut_ptr().cast(), flags);
-        if fd < 0 { Err(last()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+        if fd < 0 { Err(last()) } else { Ok(own(fd)) }
     }
+}
+
+#[allow(clippy::useless_conversion, unsafe_code)] // simulations have a type of their own
+/// Takes a descriptor that a call has just made.
+///
+/// # Safety
+/// Nobody else closes it.
+unsafe fn own(fd: std::os::fd::RawFd) -> OwnedFd {
+    // SAFETY: as the caller says.
+    unsafe { KernelFd::from_raw_fd(fd) }.into()
 }
 
 fn last() -> Errno {

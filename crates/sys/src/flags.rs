@@ -2,7 +2,7 @@
 use rustix::fs::IFlags;
 use std::os::fd::AsRawFd;
 
-use crate::{AsFd, Errno, Result, retry};
+use crate::{AsFd, Errno, Result, in_memory, kernel, retry};
 
 /// Inode flags as FS_IOC_GETFLAGS reports them (linux/fs.h).
 pub type Flags = u32;
@@ -35,7 +35,7 @@ pub const PLAIN: Flags = CARRIED & !EARLY & !LOCKS;
 
 /// The flags of an open file or directory; `None` where there are none.
 pub fn get(object: impl AsFd) -> Result<Option<Flags>> {
-    match retry(|| rustix::fs::ioctl_getflags(object.as_fd())) {
+    match retry(|| kernel::ioctl_getflags(object.as_fd())) {
         Ok(flags) => Ok(Some(flags.bits())),
         Err(error) if is_unsupported(error) => Ok(None),
         Err(error) => Err(error),
@@ -45,7 +45,7 @@ pub fn get(object: impl AsFd) -> Result<Option<Flags>> {
 /// Sets the flags; `false` where the file system does not take them.
 pub fn set(object: impl AsFd, flags: Flags) -> Result<bool> {
     let flags = IFlags::from_bits_retain(flags);
-    match retry(|| rustix::fs::ioctl_setflags(object.as_fd(), flags)) {
+    match retry(|| kernel::ioctl_setflags(object.as_fd(), flags)) {
         Ok(()) => Ok(true),
         Err(error) if is_unsupported(error) => Ok(false),
         Err(error) => Err(error),
@@ -86,6 +86,7 @@ pub struct Project {
 
 #[allow(unsafe_code)]
 fn fsxattr_ioctl(object: impl AsFd, request: u32, argument: &mut Fsxattr) -> Result<()> {
+    in_memory!(crate::simulated::look::refuse(object.as_fd()));
     let fd = object.as_fd().as_raw_fd();
     // The type of a request is an unsigned long in glibc and an int in musl; the bits are the same.
     #[allow(clippy::cast_lossless)]

@@ -5,6 +5,7 @@
 //! fall back; every other error keeps its number. Interrupted calls are repeated here, once for all.
 #![deny(unsafe_code)]
 
+mod answers;
 pub mod buffer;
 pub mod cache;
 pub mod copy;
@@ -13,17 +14,25 @@ pub mod extents;
 pub mod fanotify;
 pub mod file;
 pub mod flags;
+mod kernel;
 pub mod lock;
 pub mod mount;
 pub mod path;
 pub mod process;
 pub mod ring;
 pub mod set;
+#[cfg(feature = "simulated")]
+pub mod simulated;
 pub mod stat;
 pub mod xattr;
 
-pub use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+pub use rustix::fd::{AsFd, BorrowedFd};
 pub use rustix::io::Errno;
+
+#[cfg(not(feature = "simulated"))]
+pub use rustix::fd::OwnedFd;
+#[cfg(feature = "simulated")]
+pub use simulated::OwnedFd;
 
 /// The result of a system call.
 pub type Result<T> = std::result::Result<T, Errno>;
@@ -41,6 +50,21 @@ pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
     }
     Err(Errno::INTR)
 }
+
+/// Answers with what the disks in memory say, if the descriptor is one of theirs.
+#[cfg(feature = "simulated")]
+macro_rules! in_memory {
+    ($answer:expr) => {
+        if let Some(answer) = $answer {
+            return answer;
+        }
+    };
+}
+#[cfg(not(feature = "simulated"))]
+macro_rules! in_memory {
+    ($answer:expr) => {};
+}
+pub(crate) use in_memory;
 
 /// Turns the errors that mean "not here" into `None`.
 pub(crate) fn supported<T>(result: Result<T>) -> Result<Option<T>> {

@@ -1,8 +1,9 @@
 //! Locks that directories carry: marks that other processes see, and who holds a lock of flock(2).
+pub use crate::answers::Mark;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-use crate::{AsFd, Result, retry};
+use crate::{AsFd, Result, in_memory, retry};
 
 /// A lock of fcntl_locking(2) over these bytes.
 fn request(kind: libc::c_int, bytes: &Range<u64>) -> libc::flock {
@@ -30,32 +31,24 @@ fn ask(object: impl AsFd, command: libc::c_int, lock: &mut libc::flock) -> Resul
 /// Marks an open directory at a position for as long as the descriptor is open: a shared lock of one byte that belongs to the
 /// descriptor (fcntl_locking(2), Linux 3.15). A directory has no bytes; its locks have positions all the same.
 pub fn mark(object: impl AsFd, at: u64) -> Result<()> {
+    in_memory!(crate::simulated::look::mark(object.as_fd(), at));
     ask(object, libc::F_OFD_SETLK, &mut request(libc::F_RDLCK, &(at..at + 1)))
 }
 
 /// Removes all marks that a descriptor has set.
 pub fn unmark(object: impl AsFd) -> Result<()> {
+    in_memory!(crate::simulated::look::unmark(object.as_fd()));
     // A length of 0 means up to the end.
     ask(object, libc::F_OFD_SETLK, &mut request(libc::F_UNLCK, &(0..0)))
 }
 
 /// The position of a mark in a range that another descriptor has set. A lock of more than one byte is no mark.
 pub fn marked(object: impl AsFd, range: &Range<u64>) -> Result<Option<u64>> {
+    in_memory!(crate::simulated::look::marked(object.as_fd(), range));
     let mut lock = request(libc::F_WRLCK, range);
     ask(object, libc::F_OFD_GETLK, &mut lock)?;
     let is_free = libc::c_int::from(lock.l_type) == libc::F_UNLCK;
     Ok((!is_free && lock.l_len == 1).then_some(lock.l_start.cast_unsigned()))
-}
-
-/// A mark as the table of all locks has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Mark {
-    /// Major and minor number of the file system, which are not those of stat(2) on btrfs.
-    pub device: (u32, u32),
-    /// The inode that carries it.
-    pub inode: u64,
-    /// Its position.
-    pub at: u64,
 }
 
 /// The marks of all processes of this host, from /proc/locks (proc_locks(5)): locks that belong to a descriptor are listed in every
@@ -69,6 +62,8 @@ pub fn all_marks() -> std::io::Result<std::collections::HashSet<Mark>> {
     for _ in 0..2 {
         found.extend(std::fs::read_to_string("/proc/locks")?.lines().filter_map(mark_in));
     }
+    #[cfg(feature = "simulated")]
+    found.extend(crate::simulated::look::all_marks());
     Ok(found)
 }
 

@@ -1,5 +1,5 @@
 //! Mounts: a private view of the source that never updates access times.
-use crate::{AsFd, BorrowedFd, OwnedFd, Result};
+use crate::{AsFd, BorrowedFd, OwnedFd, Result, in_memory, kernel};
 #[allow(unsafe_code)]
 mod attributes {
     use super::{AsFd, BorrowedFd};
@@ -83,13 +83,14 @@ pub fn quiet_clone(directory: impl AsFd) -> Option<OwnedFd> {
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::AT_RECURSIVE;
-    let tree = rustix::mount::open_tree(directory.as_fd(), c"", flags).ok()?;
+    let tree = kernel::open_tree(directory.as_fd(), c"", flags).ok()?;
     attributes::make_read_only_noatime(&tree).then_some(tree)
 }
 
 /// The UUID of the file system that an open directory lies on, in hexadecimal digits (FS_IOC_GETFSUUID, Linux 6.9, linux/fs.h).
 /// `None`: it has none, or the kernel does not tell it.
 pub fn file_system_uuid(directory: impl AsFd) -> Option<String> {
+    in_memory!(crate::simulated::look::refuse::<()>(directory.as_fd()).map(|_| None));
     let uuid = uuid::of(directory)?;
     let digit = |bits: u8| char::from_digit(bits.into(), 16);
     uuid.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
@@ -97,6 +98,7 @@ pub fn file_system_uuid(directory: impl AsFd) -> Option<String> {
 
 /// The text of `/proc/self/mountinfo`, empty where /proc is missing.
 pub fn mountinfo() -> Vec<u8> {
+    in_memory!(crate::simulated::mountinfo());
     std::fs::read("/proc/self/mountinfo").unwrap_or_default()
 }
 
@@ -129,6 +131,7 @@ pub fn id_of(object: impl AsFd) -> Option<u64> {
 /// The canonical path of an open directory, from /proc.
 pub fn path_of(object: impl AsFd) -> Option<std::path::PathBuf> {
     use std::os::unix::ffi::OsStrExt;
+    in_memory!(crate::simulated::path_of(object.as_fd()).map(Some));
     let link = crate::process::descriptor_path(object.as_fd());
     std::fs::read_link(std::ffi::OsStr::from_bytes(link.as_bytes())).ok()
 }

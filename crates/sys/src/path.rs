@@ -6,7 +6,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
-use crate::{AsFd, BorrowedFd, Errno, OwnedFd, Result, retry};
+use crate::{AsFd, BorrowedFd, Errno, OwnedFd, Result, kernel, retry};
 
 /// Longer paths are resolved in pieces; the kernel's limit (PATH_MAX) counts the final NUL.
 const PIECE_MAX: usize = 4095;
@@ -22,7 +22,7 @@ fn has_openat2() -> bool {
     *PRESENT.get_or_init(|| {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH;
-        let asked = retry(|| rustix::fs::openat2(CWD, c".", flags, Mode::empty(), resolve));
+        let asked = retry(|| kernel::openat2(CWD, c".", flags, Mode::empty(), resolve));
         // Filters of system calls in containers answer EPERM. Other errors are those of the working directory.
         !matches!(asked, Err(Errno::NOSYS | Errno::PERM))
     })
@@ -67,7 +67,7 @@ fn open_piece(base: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd> {
     with_noatime(DIRECTORY, |flags| {
         // EAGAIN: a rename elsewhere raced with the walk; the kernel asks to repeat (openat2(2)).
         for _ in 0..1000 {
-            match retry(|| rustix::fs::openat2(base, path, flags, Mode::empty(), resolve)) {
+            match retry(|| kernel::openat2(base, path, flags, Mode::empty(), resolve)) {
                 Err(Errno::AGAIN) => {}
                 result => return result,
             }
@@ -98,10 +98,10 @@ pub fn open_directory_each(root: impl AsFd, path: &[u8]) -> Result<OwnedFd> {
 pub fn open_again(directory: impl AsFd) -> Result<OwnedFd> {
     let opened = open_directory_at(&directory, b".");
     // Not of another descriptor: a copy shares the position in the list of names.
-    let is_reached = || rustix::fs::fcntl_getfl(&directory).is_ok_and(|f| f.contains(OFlags::PATH));
+    let is_reached = || kernel::fcntl_getfl(&directory).is_ok_and(|f| f.contains(OFlags::PATH));
     match opened {
         Err(Errno::ACCESS) if is_reached() => {
-            retry(|| rustix::io::fcntl_dupfd_cloexec(directory.as_fd(), 0))
+            retry(|| kernel::fcntl_dupfd_cloexec(directory.as_fd(), 0))
         }
         opened => opened,
     }
@@ -110,14 +110,14 @@ pub fn open_again(directory: impl AsFd) -> Result<OwnedFd> {
 /// Opens a directory for reading by its name in `parent`, never through a symbolic link.
 pub fn open_directory_at(parent: impl AsFd, name: &[u8]) -> Result<OwnedFd> {
     with_noatime(DIRECTORY, |flags| {
-        retry(|| rustix::fs::openat(parent.as_fd(), name, flags, Mode::empty()))
+        retry(|| kernel::openat(parent.as_fd(), name, flags, Mode::empty()))
     })
 }
 
 /// Opens the directory that `path` names, following links as the person who typed it means.
 pub fn open_directory(path: &std::path::Path) -> Result<OwnedFd> {
     let flags = DIRECTORY.difference(OFlags::NOFOLLOW);
-    with_noatime(flags, |flags| retry(|| rustix::fs::openat(CWD, path, flags, Mode::empty())))
+    with_noatime(flags, |flags| retry(|| kernel::openat(CWD, path, flags, Mode::empty())))
 }
 
 /// The same for a directory that need not be readable (`O_PATH`): names in it can be used, but it cannot be listed, locked or
@@ -129,14 +129,14 @@ pub fn reach_directory(path: &std::path::Path) -> Result<OwnedFd> {
 /// The same for a name in an open directory.
 pub fn reach_directory_at(parent: impl AsFd, name: &[u8]) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    retry(|| rustix::fs::openat(parent.as_fd(), name, flags, Mode::empty()))
+    retry(|| kernel::openat(parent.as_fd(), name, flags, Mode::empty()))
 }
 
 /// Opens a directory through a symbolic link, for `--dereference`.
 pub fn open_directory_following(parent: impl AsFd, name: &[u8]) -> Result<OwnedFd> {
     let flags = DIRECTORY.difference(OFlags::NOFOLLOW);
     with_noatime(flags, |flags| {
-        retry(|| rustix::fs::openat(parent.as_fd(), name, flags, Mode::empty()))
+        retry(|| kernel::openat(parent.as_fd(), name, flags, Mode::empty()))
     })
 }
 
@@ -145,7 +145,7 @@ pub fn open_file_at(parent: impl AsFd, name: &[u8], follow: bool) -> Result<Owne
     let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     flags.set(OFlags::NOFOLLOW, !follow);
     with_noatime(flags, |flags| {
-        retry(|| rustix::fs::openat(parent.as_fd(), name, flags, Mode::empty()))
+        retry(|| kernel::openat(parent.as_fd(), name, flags, Mode::empty()))
     })
 }
 
@@ -153,7 +153,7 @@ pub fn open_file_at(parent: impl AsFd, name: &[u8], follow: bool) -> Result<Owne
 /// other end of a FIFO.
 pub fn open_as_named(path: &std::path::Path) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-    with_noatime(flags, |flags| retry(|| rustix::fs::openat(CWD, path, flags, Mode::empty())))
+    with_noatime(flags, |flags| retry(|| kernel::openat(CWD, path, flags, Mode::empty())))
 }
 
 /// Pins an object of any type without opening it (`O_PATH`).
@@ -168,7 +168,7 @@ pub fn pin_at_following(parent: impl AsFd, name: &[u8]) -> Result<OwnedFd> {
 
 fn pin(parent: impl AsFd, name: &[u8], flags: OFlags) -> Result<OwnedFd> {
     let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
-    retry(|| rustix::fs::openat(parent.as_fd(), name, flags, Mode::empty()))
+    retry(|| kernel::openat(parent.as_fd(), name, flags, Mode::empty()))
 }
 
 /// `O_NOATIME` is for the owner and for root (open(2)); others get EPERM and read without it.

@@ -36,6 +36,19 @@ pub fn ignore_interrupts(command: &mut std::process::Command) {
     unsafe { command.pre_exec(prepare) };
 }
 
+/// A descriptor of the kernel, also in a simulation.
+pub(crate) type KernelFd = rustix::fd::OwnedFd;
+
+/// close(2), with its result.
+pub(crate) fn close(file: KernelFd) -> crate::Result<()> {
+    use std::os::fd::IntoRawFd;
+    #[allow(unsafe_code)]
+    // SAFETY: the descriptor is owned and given up here, so nothing else uses it afterwards.
+    unsafe {
+        rustix::io::try_close(file.into_raw_fd())
+    }
+}
+
 /// The path in /proc that stands for an open descriptor.
 pub(crate) fn descriptor_path(object: BorrowedFd<'_>) -> CString {
     CString::new(format!("/proc/self/fd/{}", object.as_raw_fd())).expect("digits hold no NUL")

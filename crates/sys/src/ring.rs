@@ -76,6 +76,10 @@ enum Slot {
 impl Ring {
     /// A queue of `depth` buffers; `None` where the kernel or a sandbox has no io_uring.
     pub fn new(depth: usize, buffer_bytes: usize) -> Result<Option<Self>> {
+        #[cfg(feature = "simulated")]
+        if dmover_schedule::simulation::is_running() {
+            return Ok(None);
+        }
         let ring = match IoUring::new((depth as u32 * 2).next_power_of_two()) {
             Ok(ring) => ring,
             Err(error) => {

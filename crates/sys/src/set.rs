@@ -2,23 +2,23 @@
 use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid};
 
 use crate::process::descriptor_path;
-use crate::{AsFd, Errno, Result, retry};
+use crate::{AsFd, Errno, Result, kernel, retry};
 
 /// Sets owner and group of an open or pinned object; `None` leaves one as it is.
 pub fn owner(object: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
     let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
-    retry(|| rustix::fs::chownat(object.as_fd(), c"", uid, gid, AtFlags::EMPTY_PATH))
+    retry(|| kernel::chownat(object.as_fd(), c"", uid, gid, AtFlags::EMPTY_PATH))
 }
 
 /// fchmod(2).
 pub fn mode(object: impl AsFd, mode: u32) -> Result<()> {
-    retry(|| rustix::fs::fchmod(object.as_fd(), Mode::from_raw_mode(mode)))
+    retry(|| kernel::fchmod(object.as_fd(), Mode::from_raw_mode(mode)))
 }
 
 /// Sets the mode of an object that is only pinned, through its entry in /proc.
 pub fn mode_pinned(object: impl AsFd, mode: u32) -> Result<()> {
     let path = descriptor_path(object.as_fd());
-    retry(|| rustix::fs::chmod(&*path, Mode::from_raw_mode(mode)))
+    retry(|| kernel::chmod(&*path, Mode::from_raw_mode(mode)))
 }
 
 /// Seconds and nanoseconds, or `None` to leave a time as it is.
@@ -34,7 +34,7 @@ fn timestamps(atime: Time, mtime: Time) -> Timestamps {
 
 /// futimens(3).
 pub fn times(object: impl AsFd, atime: Time, mtime: Time) -> Result<()> {
-    retry(|| rustix::fs::futimens(object.as_fd(), &timestamps(atime, mtime)))
+    retry(|| kernel::futimens(object.as_fd(), &timestamps(atime, mtime)))
 }
 
 /// Sets the times of a pinned object (utimensat(2) with AT_EMPTY_PATH, Linux 5.8; else by `name`).
@@ -46,10 +46,10 @@ pub fn times_pinned(
     mtime: Time,
 ) -> Result<()> {
     let times = timestamps(atime, mtime);
-    match retry(|| rustix::fs::utimensat(object.as_fd(), c"", &times, AtFlags::EMPTY_PATH)) {
+    match retry(|| kernel::utimensat(object.as_fd(), c"", &times, AtFlags::EMPTY_PATH)) {
         Err(Errno::INVAL) => {}
         result => return result,
     }
     let flags = AtFlags::SYMLINK_NOFOLLOW;
-    retry(|| rustix::fs::utimensat(parent.as_fd(), name, &times, flags))
+    retry(|| kernel::utimensat(parent.as_fd(), name, &times, flags))
 }

@@ -1,54 +1,13 @@
 //! Metadata of entries and file systems.
 pub use rustix::fs::FileType;
+
+pub use crate::answers::{
+    ATTRIBUTE_APPEND, ATTRIBUTE_IMMUTABLE, ATTRIBUTE_MOUNT_ROOT, FileSystem, Stat,
+};
 use rustix::fs::{AtFlags, StatxFlags};
 use std::sync::OnceLock;
 
-use crate::{AsFd, BorrowedFd, Errno, Result, retry};
-
-/// What statx(2) says, with plain numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stat {
-    /// Device number of the file system (not of a device node).
-    pub device: u64,
-    /// Inode number.
-    pub inode: u64,
-    /// Type and permission bits.
-    pub mode: u32,
-    /// Number of names.
-    pub links: u64,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Size in bytes.
-    pub size: u64,
-    /// 512-byte blocks.
-    pub blocks: u64,
-    /// Major and minor number of a device node.
-    pub node_device: (u32, u32),
-    /// Seconds and nanoseconds of the last access.
-    pub atime: (i64, u32),
-    /// Of the last write.
-    pub mtime: (i64, u32),
-    /// Of the last change.
-    pub ctime: (i64, u32),
-    /// `STATX_ATTR_*` bits that are set, 0 where the kernel does not say.
-    pub attributes: u64,
-}
-
-/// `STATX_ATTR_IMMUTABLE`.
-pub const ATTRIBUTE_IMMUTABLE: u64 = 0x10;
-/// `STATX_ATTR_APPEND`.
-pub const ATTRIBUTE_APPEND: u64 = 0x20;
-/// `STATX_ATTR_MOUNT_ROOT`, Linux 5.8.
-pub const ATTRIBUTE_MOUNT_ROOT: u64 = 0x2000;
-
-impl Stat {
-    /// The type bits.
-    pub fn file_type(&self) -> FileType {
-        FileType::from_raw_mode(self.mode)
-    }
-}
+use crate::{AsFd, BorrowedFd, Errno, Result, in_memory, retry};
 
 fn has_statx() -> bool {
     static PRESENT: OnceLock<bool> = OnceLock::new();
@@ -88,6 +47,7 @@ fn stat_asking(
     flags: AtFlags,
     more: StatxFlags,
 ) -> Result<(Stat, Option<(i64, u32)>)> {
+    in_memory!(crate::simulated::look::stat(base, name, flags));
     if has_statx() {
         let mask = StatxFlags::BASIC_STATS | more;
         let st = retry(|| rustix::fs::statx(base, name, flags, mask))?;
@@ -136,6 +96,7 @@ pub fn is_absent_number(errno: i32) -> bool {
 
 /// The id of the mount an open object was reached through (`STATX_MNT_ID`, Linux 5.8).
 pub fn mount_id(object: impl AsFd) -> Option<u64> {
+    in_memory!(crate::simulated::look::mount(object.as_fd()).map(Some));
     let mask = StatxFlags::MNT_ID;
     let st = rustix::fs::statx(object.as_fd(), c"", AtFlags::EMPTY_PATH, mask).ok()?;
     (st.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(st.stx_mnt_id)
@@ -144,6 +105,7 @@ pub fn mount_id(object: impl AsFd) -> Option<u64> {
 /// A number of the mount that an open object was reached through which no other mount gets as long as the kernel runs
 /// (`STATX_MNT_ID_UNIQUE`, Linux 6.8); `None` on older kernels, which use their ids again.
 pub fn mount_number(object: impl AsFd) -> Option<u64> {
+    in_memory!(crate::simulated::look::mount(object.as_fd()).map(Some));
     let mask = StatxFlags::from_bits_retain(0x4000);
     let st = rustix::fs::statx(object.as_fd(), c"", AtFlags::EMPTY_PATH, mask);
     st.ok().filter(|st| st.stx_mask & mask.bits() != 0).map(|st| st.stx_mnt_id)
@@ -151,30 +113,15 @@ pub fn mount_number(object: impl AsFd) -> Option<u64> {
 
 /// Memory and offset alignment for direct I/O (`STATX_DIOALIGN`, Linux 6.1); `None` if unknown.
 pub fn direct_io_alignment(file: impl AsFd) -> Option<(u32, u32)> {
+    in_memory!(crate::simulated::look::refuse::<()>(file.as_fd()).map(|_| None));
     let mask = StatxFlags::from_bits_retain(0x2000);
     let st = rustix::fs::statx(file.as_fd(), c"", AtFlags::EMPTY_PATH, mask).ok()?;
     (st.stx_dio_mem_align > 0).then_some((st.stx_dio_mem_align, st.stx_dio_offset_align))
 }
 
-/// What fstatfs(2) says of a file system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileSystem {
-    /// The magic number of its type, see statfs(2).
-    pub magic: i64,
-    /// Bytes that an unprivileged user may still use.
-    pub available_bytes: u64,
-    /// Size in bytes.
-    pub size_bytes: u64,
-    /// Free inodes, 0 where they are made as needed.
-    pub free_inodes: u64,
-    /// Longest name in bytes.
-    pub name_max: u64,
-    /// Whether it is mounted read-only.
-    pub read_only: bool,
-}
-
 /// fstatfs(2).
 pub fn file_system(object: impl AsFd) -> Result<FileSystem> {
+    in_memory!(crate::simulated::look::file_system(object.as_fd()));
     let st = retry(|| rustix::fs::fstatvfs(object.as_fd()))?;
     let fs = retry(|| rustix::fs::fstatfs(object.as_fd()))?;
     Ok(FileSystem {

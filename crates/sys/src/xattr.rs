@@ -5,7 +5,7 @@
 use rustix::fs::XattrFlags;
 
 use crate::process::descriptor_path;
-use crate::{AsFd, Errno, Result, retry};
+use crate::{AsFd, Errno, Result, kernel, retry};
 
 /// How an object is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +21,8 @@ pub fn list(object: impl AsFd, held: Held) -> Result<Option<Vec<Vec<u8>>>> {
     let object = object.as_fd();
     let names = grow(FIRST_BYTES, |buffer| {
         retry(|| match held {
-            Held::Open => rustix::fs::flistxattr(object, &mut *buffer),
-            Held::Pinned => rustix::fs::listxattr(&*descriptor_path(object), &mut *buffer),
+            Held::Open => kernel::flistxattr(object, &mut *buffer),
+            Held::Pinned => kernel::listxattr(&*descriptor_path(object), &mut *buffer),
         })
     });
     match names {
@@ -40,8 +40,8 @@ pub fn get(object: impl AsFd, held: Held, name: &[u8]) -> Result<Option<Vec<u8>>
     let object = object.as_fd();
     let fill = |buffer: &mut [u8]| {
         retry(|| match held {
-            Held::Open => rustix::fs::fgetxattr(object, name, &mut *buffer),
-            Held::Pinned => rustix::fs::getxattr(&*descriptor_path(object), name, &mut *buffer),
+            Held::Open => kernel::fgetxattr(object, name, &mut *buffer),
+            Held::Pinned => kernel::getxattr(&*descriptor_path(object), name, &mut *buffer),
         })
     };
     let value = match grow(FIRST_BYTES, fill) {
@@ -88,21 +88,18 @@ fn grow(mut size: usize, mut fill: impl FnMut(&mut [u8]) -> Result<usize>) -> Re
 /// Sets an attribute.
 pub fn set(object: impl AsFd, held: Held, name: &[u8], value: &[u8]) -> Result<()> {
     retry(|| match held {
-        Held::Open => rustix::fs::fsetxattr(object.as_fd(), name, value, XattrFlags::empty()),
-        Held::Pinned => rustix::fs::setxattr(
-            &*descriptor_path(object.as_fd()),
-            name,
-            value,
-            XattrFlags::empty(),
-        ),
+        Held::Open => kernel::fsetxattr(object.as_fd(), name, value, XattrFlags::empty()),
+        Held::Pinned => {
+            kernel::setxattr(&*descriptor_path(object.as_fd()), name, value, XattrFlags::empty())
+        }
     })
 }
 
 /// Removes an attribute; one that is not there or not supported is fine.
 pub fn remove(object: impl AsFd, held: Held, name: &[u8]) -> Result<()> {
     let call = retry(|| match held {
-        Held::Open => rustix::fs::fremovexattr(object.as_fd(), name),
-        Held::Pinned => rustix::fs::removexattr(&*descriptor_path(object.as_fd()), name),
+        Held::Open => kernel::fremovexattr(object.as_fd(), name),
+        Held::Pinned => kernel::removexattr(&*descriptor_path(object.as_fd()), name),
     });
     match call {
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),

@@ -8,22 +8,37 @@ use super::Finding;
 /// A crate of ours, and those of ours that it may use.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("dmover-model", &[]),
-    ("dmover-sys", &["dmover-model"]),
-    ("dmover-host", &["dmover-sys"]),
+    ("dmover-schedule", &[]),
+    ("dmover-memory", &["dmover-model"]),
+    // `memory` and `schedule` only with a feature that nothing that ships has.
+    ("dmover-sys", &["dmover-memory", "dmover-schedule", "dmover-model"]),
+    ("dmover-host", &["dmover-sys", "dmover-schedule"]),
     ("dmover-plan", &["dmover-model"]),
-    ("dmover-observe", &["dmover-model"]),
+    ("dmover-observe", &["dmover-schedule", "dmover-model"]),
     ("dmover-digest", &["dmover-model"]),
     ("dmover-tree", &["dmover-observe", "dmover-model"]),
     ("dmover-wire", &["dmover-tree", "dmover-plan", "dmover-observe", "dmover-model"]),
     (
         "dmover-journal",
-        &["dmover-host", "dmover-sys", "dmover-plan", "dmover-observe", "dmover-model"],
+        &[
+            "dmover-host",
+            "dmover-sys",
+            "dmover-schedule",
+            "dmover-plan",
+            "dmover-observe",
+            "dmover-model",
+        ],
     ),
-    // An end in memory for tests of what is above it.
-    ("dmover-memory", &["dmover-tree", "dmover-model"]),
     (
         "dmover-net",
-        &["dmover-wire", "dmover-tree", "dmover-host", "dmover-observe", "dmover-model"],
+        &[
+            "dmover-wire",
+            "dmover-tree",
+            "dmover-host",
+            "dmover-schedule",
+            "dmover-observe",
+            "dmover-model",
+        ],
     ),
     (
         "dmover-local",
@@ -33,6 +48,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-sys",
             "dmover-plan",
             "dmover-digest",
+            "dmover-schedule",
             "dmover-observe",
             "dmover-model",
         ],
@@ -47,6 +63,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-host",
             "dmover-plan",
             "dmover-digest",
+            "dmover-schedule",
             "dmover-observe",
             "dmover-model",
         ],
@@ -61,6 +78,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-host",
             "dmover-plan",
             "dmover-digest",
+            "dmover-schedule",
             "dmover-observe",
             "dmover-model",
         ],
@@ -72,11 +90,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-wire",
             "dmover-plan",
             "dmover-host",
+            "dmover-schedule",
             "dmover-observe",
             "dmover-model",
         ],
     ),
-    ("dmover-server", &["dmover-observe", "dmover-model"]),
+    ("dmover-server", &["dmover-schedule", "dmover-observe", "dmover-model"]),
     (
         "dmover-job",
         &[
@@ -87,12 +106,27 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-digest",
             "dmover-host",
             "dmover-sys",
+            "dmover-schedule",
             "dmover-observe",
             "dmover-model",
         ],
     ),
-    // Drives what decides, without anything that works.
-    ("dmover-simulator", &["dmover-plan", "dmover-model"]),
+    // Fleets: what decides, without anything that works. Whole jobs (feature `jobs`): everything up to `job`.
+    (
+        "dmover-simulator",
+        &[
+            "dmover-job",
+            "dmover-engine",
+            "dmover-journal",
+            "dmover-host",
+            "dmover-sys",
+            "dmover-memory",
+            "dmover-schedule",
+            "dmover-observe",
+            "dmover-plan",
+            "dmover-model",
+        ],
+    ),
     (
         "dmover-cli",
         &[
@@ -107,6 +141,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-digest",
             "dmover-host",
             "dmover-sys",
+            "dmover-schedule",
             "dmover-observe",
             "dmover-model",
         ],

@@ -9,11 +9,12 @@ use dmover_net::{
     ConnectOptions, Endpoint, Inspection, RemoteAgent, RemoteHost, RootKind, SshOptions,
 };
 use dmover_remote::TreeService;
+use dmover_schedule::time::Instant;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::delegated;
 use super::run::{Log, exit, open_log};

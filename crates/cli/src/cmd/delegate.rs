@@ -3,6 +3,7 @@ use dmover_model::{Fatal, FollowLinks, JobSpec, PathBytes};
 use dmover_net::connection::Broken;
 use dmover_net::{ConnectOptions, Endpoint, RemoteAgent, RemoteHost, RemoteJob, RemotePath};
 use dmover_remote::{Delegate, DelegatedJob, DelegatedSource, OutputStream, Print, TreeService};
+use dmover_schedule::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use std::ffi::OsStr;
@@ -181,7 +182,7 @@ fn delegate(
 
 /// Prints what the job prints. If that is not possible any more, the job stops.
 fn printer(signals: Sender<i32>) -> Box<Print> {
-    let signals = std::sync::Mutex::new(signals);
+    let signals = dmover_schedule::sync::Mutex::new(signals);
     Box::new(move |stream, bytes| {
         let printed = print::passed_on(stream, bytes);
         if printed.is_err() && stream == OutputStream::Standard {
@@ -208,6 +209,6 @@ fn pass_on_signals(sender: Sender<i32>) -> Result<(), Fatal> {
             }
         }
     };
-    std::thread::Builder::new().name("signals".into()).spawn(listen).map_err(Fatal::Thread)?;
+    thread::Builder::new().name("signals".into()).spawn(listen).map_err(Fatal::Thread)?;
     Ok(())
 }

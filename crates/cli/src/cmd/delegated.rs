@@ -57,7 +57,7 @@ pub(super) fn run(connection: Connection) {
 }
 
 /// Sends what this process prints to the user.
-fn forward(delegated: &Delegated) -> Result<[std::thread::JoinHandle<()>; 2], Fatal> {
+fn forward(delegated: &Delegated) -> Result<[dmover_schedule::thread::JoinHandle<()>; 2], Fatal> {
     let [output, errors] = dmover_host::process::capture_output().map_err(Fatal::Thread)?;
     let output = delegated.forward(OutputStream::Standard, output).map_err(Fatal::Thread)?;
     let errors = delegated.forward(OutputStream::Error, errors).map_err(Fatal::Thread)?;

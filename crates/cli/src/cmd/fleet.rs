@@ -7,6 +7,8 @@ use dmover_queue::{
     Address, Broker, BrokerOptions, FleetOptions, Identity, Mover, MoverOptions, NatsFleets, Tls,
     Trust, Watchdog, nics,
 };
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
@@ -14,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::run::{Log, exit, open_log};
 use crate::args::{BrokerArgs, ClassArg, FleetArgs, MoverArgs};
@@ -154,7 +156,7 @@ fn watch_stdin(ended: &Arc<AtomicBool>) -> std::io::Result<()> {
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         ended.store(true, Ordering::SeqCst);
     };
-    std::thread::Builder::new().name("stdin".into()).spawn(watch).map(|_| ())
+    thread::Builder::new().name("stdin".into()).spawn(watch).map(|_| ())
 }
 
 /// Watches the broker until a signal, or until nats-server ends. Restarts a server that no longer works.
@@ -226,7 +228,7 @@ fn stay(
                 }
             }
         }
-        std::thread::sleep(LOOK_EVERY);
+        thread::sleep(LOOK_EVERY);
     }
 }
 
@@ -331,6 +333,6 @@ fn leave_on_signals(mover: &Mover) -> std::io::Result<()> {
             say(&format!("dmover: {name}: finishing or returning tasks, then exiting"));
         }
     };
-    std::thread::Builder::new().name("signals".into()).spawn(listen)?;
+    thread::Builder::new().name("signals".into()).spawn(listen)?;
     Ok(())
 }

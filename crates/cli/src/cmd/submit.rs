@@ -8,6 +8,8 @@ use dmover_queue::placement::{
     BrokerPlace, Conduct, Ended, Given, Shape, Site, address_of_interface, address_towards,
     conduct, host_behind_ssh, slurm_nodes,
 };
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::cell::RefCell;
@@ -18,7 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::run::exit;
 use crate::args::{SubmitArgs, SystemArg};
@@ -526,7 +528,7 @@ fn requeue(ended: Ended, next: &dyn Fn() -> Option<i32>) -> ExitCode {
             let begun = Instant::now();
             // Slurm ends the processes of the job.
             while next().is_none() && begun.elapsed() < END_WITHIN {
-                std::thread::sleep(Duration::from_millis(50));
+                thread::sleep(Duration::from_millis(50));
             }
             exit(Code::Done)
         }

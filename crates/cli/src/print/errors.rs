@@ -2,11 +2,12 @@
 use dmover_journal::RecordedError;
 use dmover_model::{ErrorClass, Event};
 use dmover_observe::Monitor;
+use dmover_schedule::sync::Mutex;
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::json::{SCHEMA, path_fields};
 use super::time::utc;

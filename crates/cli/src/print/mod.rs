@@ -3,6 +3,7 @@ use dmover_engine::StopReason;
 use dmover_job::quote::printable;
 use dmover_model::units;
 use dmover_remote::OutputStream;
+use dmover_schedule::thread;
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
@@ -109,7 +110,7 @@ pub(crate) fn ask(question: &str, is_stopping: impl Fn() -> bool) -> Option<bool
     let _ = write!(std::io::stderr().lock(), "dmover: {question} [y/N] ");
     let (sender, answers) = std::sync::mpsc::channel();
     // A signal does not interrupt the read, so another thread has it.
-    let reads = std::thread::Builder::new().name("answer".into()).spawn(move || {
+    let reads = thread::Builder::new().name("answer".into()).spawn(move || {
         let mut answer = String::new();
         let read = std::io::stdin().read_line(&mut answer);
         let _ = sender.send(read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes"));

@@ -3,8 +3,9 @@
 //! Between two writes the cursor is at the beginning of the first line. So a `^C` that the terminal shows, or a line that
 //! another process prints, only covers a part of the lines until the next redraw, and never scrolls them away.
 //! Control sequences: ECMA-48, `ED` (J) and `CUU` (A).
+use dmover_schedule::sync::{Mutex, OnceLock};
 use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::PoisonError;
 
 /// Clears from the cursor, at the beginning of its line, to the end of the screen.
 const CLEAR: &str = "\r\x1b[J";

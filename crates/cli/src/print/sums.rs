@@ -3,10 +3,12 @@ use dmover_digest::lines::{self, Form, Line, Style};
 use dmover_engine::{Control, JobReport};
 use dmover_model::{ByteRange, Digest, Event, FileDigest, HashType, PathBytes, Verdict};
 use dmover_observe::{Counter, Monitor};
+use dmover_schedule::sync::Mutex;
+use dmover_schedule::thread;
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Stdout, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::text::TextPrinter;
@@ -224,11 +226,11 @@ impl Sink {
             while let Some(sink) = sink.upgrade() {
                 sink.with(|out| out.writer.flush());
                 drop(sink);
-                std::thread::sleep(FLUSH_EVERY);
+                thread::sleep(FLUSH_EVERY);
             }
         };
         // Without this thread, lines only arrive in larger batches.
-        let _ = std::thread::Builder::new().name("flush".into()).spawn(flush);
+        let _ = thread::Builder::new().name("flush".into()).spawn(flush);
     }
 }
 

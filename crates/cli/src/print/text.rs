@@ -7,10 +7,11 @@ use dmover_model::{
     PathBytes, units,
 };
 use dmover_observe::{Counter, Monitor};
+use dmover_schedule::sync::Mutex;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::progress::Progress;
 use super::time::local_exact;

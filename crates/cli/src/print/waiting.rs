@@ -1,5 +1,6 @@
 //! One line that says what dmover waits for: redrawn on a terminal, otherwise printed at intervals.
-use std::time::{Duration, Instant};
+use dmover_schedule::time::Instant;
+use std::time::Duration;
 
 use super::screen::{self, Screen};
 

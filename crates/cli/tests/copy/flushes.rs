@@ -182,3 +182,16 @@ fn what_was_written_in_place_and_not_flushed_reaches_storage_in_the_next_run() {
         assert_eq!(seen, "3\n0\nsame\n", "{line}: {}", bench.read("said"));
     }
 }
+
+/// The files of a pass whose flush failed look complete afterwards, and the kernel takes them for clean.
+#[test]
+fn a_pass_writes_again_what_an_earlier_pass_could_not_flush() {
+    let disk = disk!();
+    let bench = bench(&disk);
+    disk.fail_writes(1).unwrap();
+    let run = bench.dmover("sync a b");
+    assert!(disk.heal().unwrap() > 0, "no write has failed");
+    assert_ne!(run.code(), Some(0), "{}", run.tell());
+    bench.dmover("sync a b").expect_code(0);
+    on_device(&disk, &bench, &[("a/f", "b/f")]);
+}

@@ -8,8 +8,8 @@ use dmover_local::file::Temporary;
 use dmover_local::put_in_place::Renaming;
 use dmover_model::{EntryError, Operation, Side};
 use dmover_observe::{Activity, activity};
+use dmover_schedule::time::Instant;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use crate::level::Level;
 use crate::mover::Mover;

@@ -9,7 +9,7 @@ use dmover_model::{Action, EntryError, EntryKind, Event, Item, Operation, Side, 
 use dmover_observe::{Counter, activity};
 use dmover_plan::decide::Decision;
 use dmover_plan::itemize;
-use std::time::Instant;
+use dmover_schedule::time::Instant;
 
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;

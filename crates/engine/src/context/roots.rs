@@ -5,8 +5,9 @@ use dmover_model::{
     EntryError, ErrorClass, Operation, PathBytes, Placement, RangeCopy, RootId, Side, TreePath,
 };
 use dmover_observe::lock;
+use dmover_schedule::sync::{Mutex, RwLock};
 use dmover_tree::TargetNames;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use super::Engine;
 

@@ -4,7 +4,8 @@ use dmover_journal::{
 };
 use dmover_model::{JobId, Limit};
 use dmover_observe::{Amount, Counter, Counters, Total, lock};
-use std::time::{Duration, Instant};
+use dmover_schedule::time::Instant;
+use std::time::Duration;
 
 use super::{Job, Standing};
 use crate::context::Engine;

@@ -2,8 +2,9 @@
 use dmover_journal::now_ms;
 use dmover_model::{JobId, Limit};
 use dmover_observe::{Board, JobView, MoverView, lock};
+use dmover_schedule::time::Instant;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Executor, Job};
 use crate::context::Engine;

@@ -1,7 +1,9 @@
 //! A note that the movers of a job are remote, so that a run that resumes the job knows that they may still be running.
 use dmover_journal::{Ask, MoversElsewhere, StateDirectory};
 use dmover_model::{Event, Fatal, JobId};
-use std::time::{Duration, Instant};
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
+use std::time::Duration;
 
 use super::Job;
 use crate::control::StopReason;
@@ -74,7 +76,7 @@ fn await_end(
         if most.is_some_and(|most| (job.before + begun.elapsed()).as_millis() as u64 >= most) {
             job.control.stop(StopReason::Duration);
         }
-        std::thread::sleep(LOOK.min(wait.saturating_sub(begun.elapsed())));
+        thread::sleep(LOOK.min(wait.saturating_sub(begun.elapsed())));
     }
     // Other requests, such as a pause, are kept until the run has begun.
     if let Some(Err(error)) = later.map(|ask| state.ask(&asked.0, ask)) {

@@ -1,6 +1,7 @@
 //! The periodic progress line in the log.
 use dmover_observe::Counter;
-use std::time::{Duration, Instant};
+use dmover_schedule::time::Instant;
+use std::time::Duration;
 
 use crate::context::Engine;
 

@@ -11,9 +11,9 @@ use dmover_model::{
     Placement, ScanNames, TaskKind, Timestamp, TreePath, Verb, WithheldReason,
 };
 use dmover_observe::Counter;
+use dmover_schedule::time::since_1970;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use super::record::{Recording, other_source};
 use super::{Job, JobList};
@@ -35,7 +35,7 @@ pub(super) fn header(job: &Job, id: &JobId, resolved: &Resolved) -> Header {
     }
     // The manifest may be read from another directory.
     let base = std::path::absolute(&base).unwrap_or(base);
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = since_1970();
     Header {
         program: concat!("dmover ", env!("CARGO_PKG_VERSION")).into(),
         job: id.0.clone(),

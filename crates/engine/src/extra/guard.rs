@@ -5,9 +5,10 @@ use dmover_model::{
     OnTheWay, Operation, PathBytes, Side, WithheldReason,
 };
 use dmover_observe::{Counter, lock};
+use dmover_schedule::time::Instant;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::context::Engine;
 use crate::delete_guard::{Guard, Withheld};

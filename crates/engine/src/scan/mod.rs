@@ -11,9 +11,9 @@ use dmover_model::{
 };
 use dmover_observe::{Activity, Counter, activity};
 use dmover_plan::itemize;
+use dmover_schedule::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;

@@ -3,7 +3,7 @@ use dmover_digest::Fold;
 use dmover_model::{
     Digest, EntryError, EntryKind, Expected, Guess, HashType, NewTask, Parent, SumItem, TaskKind,
 };
-use std::time::Instant;
+use dmover_schedule::time::Instant;
 
 use super::{Content, Part, Shown, Wanted};
 use crate::hash_guesses::FUNCTIONS;

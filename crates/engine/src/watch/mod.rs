@@ -9,10 +9,11 @@ use dmover_local::named_directory::{DirectoryObject, real_path};
 use dmover_model::{ChangeFeed, DeleteWhen, Fatal, FeedBatch, FeedError, PathBytes, TreePath};
 use dmover_observe::{Counter, Counters};
 use dmover_plan::debounce::{Patience, Pending};
+use dmover_schedule::time::Instant;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::control::{StopReason, stop_words};
 use crate::driver::{Job, Then, run_job};

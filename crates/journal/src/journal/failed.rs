@@ -1,9 +1,9 @@
 //! The paths that a run over failed entries attempts again. There may be millions, so they are kept in a file.
 use dmover_model::{Fatal, TreePath};
 use dmover_observe::lock;
+use dmover_schedule::sync::Mutex;
 use rusqlite::{Connection, params};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use crate::database::scratch;
 

@@ -9,9 +9,9 @@ use dmover_model::{
     Selection, TaskKind, Timestamp, TreePath,
 };
 use dmover_plan::coordinator::{Change, NodeId, Shelved};
+use dmover_schedule::time::since_1970;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use crate::database::settle;
 
@@ -264,7 +264,7 @@ pub fn ticked(ms: i64) -> Timestamp {
 
 /// The time in milliseconds since 1970.
 pub fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = since_1970();
     since.as_millis() as i64
 }
 

@@ -237,7 +237,7 @@ fn a_task_takes_no_more_than_200_bytes() {
     };
     commit(&mut journal, &added);
     let waiting = size(&journal);
-    let begun = std::time::Instant::now();
+    let begun = dmover_schedule::time::Instant::now();
     commit(&mut journal, &ended);
     let rate = TASKS as f64 / begun.elapsed().as_secs_f64();
     let done = size(&journal);

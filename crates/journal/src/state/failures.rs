@@ -1,11 +1,11 @@
 //! The list of errors for verbs without a journal: a file with one JSON object a line in the directory of the job.
 use dmover_model::{EntryError, ErrorClass, JobId};
 use dmover_observe::lock;
+use dmover_schedule::sync::Mutex;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use super::{JobPhase, StateDirectory};
 use crate::journal::{JournalReader, RecordedError};

@@ -102,7 +102,7 @@ impl<'a> Unfinished<'a> {
         if self.target.facts.local {
             return Ok(());
         }
-        self.fd().try_clone_to_owned().map_or(Ok(()), file::close)
+        file::duplicate(self.fd()).map_or(Ok(()), file::close)
     }
 
     /// Closes the file and keeps it, unless a late error says that its content is not safe.

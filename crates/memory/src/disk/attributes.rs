@@ -49,6 +49,19 @@ impl User<'_> {
         })
     }
 
+    /// Whether the user may do all of these with an entry, in the numbers of access(2): `faccessat` with `AT_EACCESS`.
+    ///
+    /// # Errors
+    ///
+    /// As faccessat(2): `ACCES`, or `ROFS` for writing.
+    pub fn may<'p>(&mut self, place: impl Into<Place<'p>>, wanted: u32) -> Result<()> {
+        let place = place.into();
+        self.call(Call::Stat, &[place], |user, _| {
+            let inode = user.inode_at(place)?;
+            user.permit(inode, wanted)
+        })
+    }
+
     /// Sets the mode: `fchmodat`. The set-group-id bit is dropped if the user is not in the group.
     ///
     /// # Errors

@@ -226,7 +226,7 @@ impl User<'_> {
         Ok(Some(ContentChange::Share { first, count, blocks, size: new_end }))
     }
 
-    fn content(&self, inode: u64) -> Result<&Content> {
+    pub(super) fn content(&self, inode: u64) -> Result<&Content> {
         self.node(inode).content().ok_or(Errno::INVAL)
     }
 

@@ -41,6 +41,22 @@ impl User<'_> {
         })
     }
 
+    /// The cache forgets a range of a file: what a failed flush has lost is read from storage afterwards, as
+    /// `POSIX_FADV_DONTNEED` does. A length of 0 means up to the end.
+    ///
+    /// # Errors
+    ///
+    /// `BADF`, or `INVAL` if it is no file.
+    pub fn forget(&mut self, file: Handle, offset: u64, length: u64) -> Result<()> {
+        let inode = self.opened_to_flush(file)?;
+        let size = self.content(inode)?.size();
+        let end = if length == 0 { size } else { offset.saturating_add(length).min(size) };
+        if let Some(stored) = self.disk.log.without_lost(&self.disk.stored, inode) {
+            self.disk.cached.edit_content(inode, |of| of.replace_blocks(&stored, offset, end));
+        }
+        Ok(())
+    }
+
     /// A handle that was only reached (`O_PATH`) cannot be flushed.
     fn opened_to_flush(&self, handle: Handle) -> Result<u64> {
         let opened = self.disk.opened(handle)?;

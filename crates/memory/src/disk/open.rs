@@ -103,6 +103,16 @@ impl User<'_> {
         })
     }
 
+    /// Another handle for what a handle has open, with the same rights: `dup`.
+    ///
+    /// # Errors
+    ///
+    /// `BADF`.
+    pub fn duplicate(&mut self, handle: Handle) -> Result<Handle> {
+        let opened = self.disk.opened(handle)?.clone();
+        Ok(self.disk.add_handle(opened))
+    }
+
     /// Makes a regular file without a name in the file system of a directory, open for reading and writing: `O_TMPFILE`.
     ///
     /// # Errors

@@ -1,8 +1,10 @@
 //! One channel of a connection.
 use dmover_observe::lock;
+use dmover_schedule::sync::{Condvar, Mutex};
+use dmover_schedule::time::Instant;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use super::{Broken, MESSAGE_OVERHEAD, Shared, Terms, wait};
 use crate::frame::{Kind, PAYLOAD_MAX, REASON_MAX};

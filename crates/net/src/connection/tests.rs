@@ -1,5 +1,6 @@
 //! Connections over socket pairs.
 use super::*;
+use dmover_schedule::thread;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
@@ -23,7 +24,7 @@ fn pair(
     let (here, there) = UnixStream::pair().unwrap();
     let accept = move |channel, message| {
         let serve = serve.clone();
-        std::thread::spawn(move || serve(channel, message));
+        thread::spawn(move || serve(channel, message));
     };
     let far = Connection::answering(link(&there), terms, accept).unwrap();
     (Connection::asking(link(&here), terms).unwrap(), far)
@@ -53,7 +54,7 @@ fn small() -> Terms {
 #[track_caller]
 fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || sender.send(work()));
+    thread::spawn(move || sender.send(work()));
     receiver.recv_timeout(PATIENCE).expect("it hangs, or has panicked")
 }
 
@@ -65,7 +66,7 @@ fn requests_from_several_threads_get_their_own_answers() {
         let threads: Vec<_> = (0..8u32)
             .map(|thread| {
                 let near = Arc::clone(&near);
-                std::thread::spawn(move || {
+                thread::spawn(move || {
                     for number in 0..50u32 {
                         let words = format!("{thread} {number}").into_bytes();
                         let channel = near.request(&words).unwrap();
@@ -93,7 +94,7 @@ fn more_bytes_than_a_window_pass_in_both_directions() {
         let channel = Arc::new(near.request(b"").unwrap());
         let sends = Arc::clone(&channel);
         let total = 40 * (PAYLOAD_MAX / 4);
-        let sender = std::thread::spawn(move || {
+        let sender = thread::spawn(move || {
             for number in 0..40u8 {
                 sends.send(&vec![number; PAYLOAD_MAX / 4]).unwrap();
             }
@@ -194,7 +195,7 @@ fn no_more_channels_are_open_than_may_be() {
         let threads: Vec<_> = (0..16)
             .map(|_| {
                 let near = Arc::clone(&near);
-                std::thread::spawn(move || {
+                thread::spawn(move || {
                     for _ in 0..20 {
                         let channel = near.request(b"x").unwrap();
                         assert!(channel.receive().unwrap().is_some());
@@ -221,7 +222,7 @@ fn a_place_is_not_taken_before_the_last_frame_of_its_channel_is_written() {
         let threads: Vec<_> = (0..8)
             .map(|thread| {
                 let near = Arc::clone(&near);
-                std::thread::spawn(move || {
+                thread::spawn(move || {
                     for _ in 0..200 {
                         let channel = near.request(b"x").unwrap();
                         assert!(channel.receive().unwrap().is_none());
@@ -264,7 +265,7 @@ fn the_end_of_the_other_side_ends_every_wait() {
     let near = Arc::new(near);
     let channel = near.request(b"").unwrap();
     let waits = Arc::clone(&near);
-    let waiting = std::thread::spawn(move || (channel.receive(), waits.wait()));
+    let waiting = thread::spawn(move || (channel.receive(), waits.wait()));
     drop(far);
     in_time(move || {
         let (received, why) = waiting.join().unwrap();
@@ -300,7 +301,7 @@ fn a_silent_link_is_noticed_and_heartbeats_keep_a_quiet_one() {
     let terms = Terms { silence: Duration::from_secs(2), ..Terms::default() };
     let (near, far) = pair(terms, echo);
     let (tell, ended) = mpsc::channel();
-    std::thread::spawn(move || tell.send(near.wait()));
+    thread::spawn(move || tell.send(near.wait()));
     assert!(ended.recv_timeout(terms.silence * 3 / 2).is_err(), "the connection has ended");
     assert!(far.is_over().is_none());
 }

@@ -1,13 +1,15 @@
 //! A local process that keeps movers running at a place; it may stand for many movers on other hosts.
 use dmover_host::signals;
 use dmover_model::Fatal;
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The output of a mover that has found the broker.
 const UP: &[u8] = b"waiting for jobs at ";
@@ -209,7 +211,7 @@ pub(super) fn see_off(posts: &mut [Post], within: Option<Duration>, hurry: impl 
     let wait = |posts: &mut [Post], limit: Duration| {
         let until = Instant::now() + limit;
         while here(posts) && Instant::now() < until && !hurry() {
-            std::thread::sleep(LOOK_EVERY);
+            thread::sleep(LOOK_EVERY);
         }
     };
     // The journal has their completed work: killing them costs only tasks in progress.
@@ -230,7 +232,7 @@ fn end_now(child: &mut Child) {
     let _ = child.kill();
     let until = Instant::now() + KILLED_WITHIN;
     while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
-        std::thread::sleep(LOOK_EVERY);
+        thread::sleep(LOOK_EVERY);
     }
 }
 
@@ -318,7 +320,7 @@ impl BrokerPost {
         drop(self.child.stdin.take());
         let until = Instant::now() + within;
         while !self.has_ended() && Instant::now() < until {
-            std::thread::sleep(LOOK_EVERY);
+            thread::sleep(LOOK_EVERY);
         }
         end_now(&mut self.child);
     }

@@ -1,4 +1,5 @@
 //! Marks directories below `placement/` as in use, and removes those of killed processes.
+use dmover_schedule::thread;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -30,7 +31,7 @@ impl Owner {
                     lock.set_len(0).and_then(|()| lock.write_all(&dmover_host::name_bytes()));
                 return written.ok().map(|()| Self { mark, _lock: lock });
             }
-            std::thread::sleep(AGAIN);
+            thread::sleep(AGAIN);
         }
         None
     }

@@ -1,6 +1,8 @@
 //! Runs a job with movers that are started for it.
 use dmover_host::signals;
 use dmover_model::Fatal;
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
@@ -8,7 +10,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::Identity;
 
@@ -127,7 +129,7 @@ impl Outside<'_> {
         let until = Instant::now() + length;
         while self.stopped.is_none() && Instant::now() < until {
             self.hear();
-            std::thread::sleep(TURN);
+            thread::sleep(TURN);
         }
         self.stopped.is_some()
     }
@@ -275,7 +277,7 @@ impl Stage<'_> {
                 dmover_host::other_processes::signal(child.id(), signal);
             }
             self.look(outside.tell);
-            std::thread::sleep(TURN);
+            thread::sleep(TURN);
         }
     }
 
@@ -349,7 +351,7 @@ impl Stage<'_> {
                     "the notes above say why; check that the hosts are reachable and have dmover";
                 return Err(Fatal::unavailable("no mover could be started on any host", hint));
             }
-            std::thread::sleep(TURN);
+            thread::sleep(TURN);
         }
         Ok(None)
     }
@@ -359,7 +361,7 @@ impl Stage<'_> {
         while outside.stopped.is_none() && !self.posts.iter().all(Post::is_over) {
             outside.hear();
             self.look(outside.tell);
-            std::thread::sleep(TURN);
+            thread::sleep(TURN);
         }
         if self.posts.iter().any(Post::has_failed) { TEMPORARY as u8 } else { 0 }
     }

@@ -1,9 +1,10 @@
 //! The tasks of a mover process, and how many more it wants.
 use dmover_engine::queue::{Class, Lease};
 use dmover_observe::CLASSES;
+use dmover_schedule::time::Instant;
 use dmover_wire::MoverReport;
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A mover that prefers one class takes tasks of the other after this many milliseconds without its own.
 const STEAL_AFTER: u64 = 1000;

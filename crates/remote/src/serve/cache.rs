@@ -1,8 +1,9 @@
 //! What stays open between requests.
 use dmover_observe::lock;
+use dmover_schedule::sync::Mutex;
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// A bounded number of open things, by what names them. The one that was not used for the longest time goes first.
 #[derive(Debug)]

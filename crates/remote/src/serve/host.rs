@@ -9,9 +9,10 @@ use dmover_model::{AttributeSet, CopyPolicy, FileSystemName, MountId, PathBytes,
 use dmover_observe::lock;
 use dmover_plan::history::History;
 use dmover_plan::idmap::IdentityMap;
+use dmover_schedule::sync::Mutex;
 use dmover_tree::{Reports, VolumeNumbers};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Set in the number of each file system of another host; those of the job's own file systems are small.
 const ELSEWHERE: u32 = 1 << 31;

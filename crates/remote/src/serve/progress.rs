@@ -2,11 +2,12 @@
 use dmover_model::{LossKind, Note, PathBytes};
 use dmover_net::connection::{Broken, Channel};
 use dmover_observe::Counter;
+use dmover_schedule::time::Instant;
 use dmover_tree::{Denied, Limit, Permit, Reports};
 use dmover_wire::agent::DigestPart;
 use dmover_wire::encode;
 use std::cell::{Cell, RefCell};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The other side hears of progress after so many bytes, or after this time.
 const TELL_BYTES: u64 = 16 << 20;

@@ -8,11 +8,11 @@ use dmover_model::{
     EntryError, EntryKind, EntryRecord, ErrorClass, Fatal, FollowLinks, Identity, JobSpec, Limits,
     Metadata, Name, Operation, PathBytes, Selection, Side, TargetMode, Timestamp, TreePath, Verb,
 };
+use dmover_schedule::time::since_1970;
 use dmover_tree::{EntryAttributes, RemoteRoot, Seen};
 use dmover_wire::agent::{Answer, Begin, DirectoryAt, FileAt, WithHead};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use super::cache::Cache;
 use super::host::Host;
@@ -91,7 +91,7 @@ impl Tree {
     /// The clock of this host, if it sets the times of entries on the file system of the root.
     pub(super) fn clock(&self) -> Option<Timestamp> {
         let root = self.open_directory(&TreePath::root(), false).ok()?;
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        let now = since_1970();
         let (seconds, nanoseconds) = (now.as_secs().try_into().ok()?, now.subsec_nanos());
         root.facts.local.then_some(Timestamp { seconds, nanoseconds })
     }

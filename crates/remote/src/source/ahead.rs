@@ -2,10 +2,11 @@
 use dmover_model::{EntryError, Name};
 use dmover_net::connection::Channel;
 use dmover_observe::lock;
+use dmover_schedule::sync::Mutex;
+use dmover_schedule::time::Instant;
 use dmover_wire::agent::{Answer, Head};
 use std::collections::VecDeque;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The most files of one request. More would save nothing, and the first of them waits for those that share its message.
 const NAMES_MAX: usize = 32;

@@ -6,11 +6,12 @@ use dmover_model::{
 use dmover_net::connection::{Broken, Channel};
 use dmover_net::frame::PAYLOAD_MAX;
 use dmover_observe::lock;
+use dmover_schedule::sync::{Mutex, OnceLock};
 use dmover_wire::agent::{Answer, Begun, Request};
 use dmover_wire::delegation::SOURCE_LOST;
 use dmover_wire::encode;
 use serde::de::DeserializeOwned;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 
 use super::Line;
 use crate::joined::receive;

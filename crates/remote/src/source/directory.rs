@@ -3,9 +3,10 @@ use dmover_local::error::no_name;
 use dmover_model::{EntryError, Metadata, Name, Operation, TreePath};
 use dmover_net::connection::Channel;
 use dmover_observe::lock;
+use dmover_schedule::sync::{Mutex, OnceLock};
 use dmover_tree::{EntryAttributes, ListedKind, RemoteDirectory, RemoteFile, Seen};
 use dmover_wire::agent::{Answer, DirectoryAt, FileAt, Head, ListPart, ListedEntry, Request};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::ahead::{Ahead, Asks};

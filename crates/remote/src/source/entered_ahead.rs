@@ -2,9 +2,10 @@
 use dmover_model::{Metadata, TreePath};
 use dmover_net::connection::Channel;
 use dmover_observe::lock;
+use dmover_schedule::sync::Mutex;
+use dmover_schedule::time::Instant;
 use std::collections::HashMap;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The most directories of a tree that are asked for ahead. Each takes two channels, and files need some, too.
 const DIRECTORIES_MAX: usize = 64;

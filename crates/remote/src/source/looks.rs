@@ -1,11 +1,12 @@
 //! What a list of a directory has shown of its entries.
 use dmover_model::{EntryKind, Metadata};
 use dmover_observe::lock;
+use dmover_schedule::sync::Mutex;
 use dmover_tree::Seen;
 use dmover_wire::agent::DirectoryAt;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 /// The most entries of one directory that are kept.
 const ENTRIES_MAX: usize = 64 << 10;

@@ -2,9 +2,10 @@
 //! it, needs no round trip to open it.
 use dmover_model::TreePath;
 use dmover_observe::lock;
+use dmover_schedule::sync::Mutex;
 use dmover_tree::RemoteDirectory;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 /// A path, and whether it may lead through symbolic links.
 type Key = (TreePath, bool);

@@ -2,10 +2,11 @@
 use dmover_model::{ByteRange, EntryError};
 use dmover_net::connection::Channel;
 use dmover_observe::lock;
+use dmover_schedule::sync::Mutex;
 use dmover_wire::agent::{ContentPart, FileAt, Request};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use super::asking::{About, Asking};
 

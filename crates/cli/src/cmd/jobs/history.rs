@@ -1,9 +1,9 @@
 //! `dmover history`.
 use dmover_job::Choice;
 use dmover_model::{ExitCode as Code, units};
+use dmover_schedule::time::since_1970;
 use serde_json::{Value, json};
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use super::{named_or_last, refuse};
 use crate::args::HistoryArgs;
@@ -18,7 +18,7 @@ pub(crate) fn history(args: &HistoryArgs) -> ExitCode {
         Ok(passes) => passes,
         Err(refused) => return refuse(refused),
     };
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = since_1970();
     for pass in passes {
         let counters: Value = pass
             .counters

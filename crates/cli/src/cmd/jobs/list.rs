@@ -3,8 +3,8 @@ use dmover_job::description::{destination, sources, verb};
 use dmover_job::{Filter, Refusal};
 use dmover_journal::{JobFile, JobStatus};
 use dmover_model::ExitCode as Code;
+use dmover_schedule::time::since_1970;
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use super::shown::{ago, as_json, outcome};
 use super::{directory, refuse};
@@ -23,7 +23,7 @@ pub(crate) fn jobs(args: &JobsArgs) -> ExitCode {
 
 fn list(args: &JobsArgs) -> Result<(), Refusal> {
     let state = directory(args.place.state_dir.as_ref())?;
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = since_1970();
     let now_ms = now.as_millis() as i64;
     let filter = Filter {
         phases: args.states.clone(),

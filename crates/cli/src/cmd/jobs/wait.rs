@@ -2,8 +2,9 @@
 use dmover_job::{Choice, Followed, KnownJob, Refusal, code_of_end};
 use dmover_journal::JobStatus;
 use dmover_model::{ExitCode as Code, Verb, units};
+use dmover_schedule::time::Instant;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::shown::outcome;
 use super::{find, named_or_last, refuse};

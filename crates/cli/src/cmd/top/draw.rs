@@ -200,9 +200,9 @@ mod tests {
     use super::*;
     use dmover_model::PathBytes;
     use dmover_observe::MoverView;
+    use dmover_schedule::time::Instant;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
-    use std::time::Instant;
 
     fn job(id: &str, phase: JobPhase, second: i64) -> (JobFile, JobStatus) {
         let file = JobFile {

@@ -4,9 +4,10 @@ use dmover_job::Refusal;
 use dmover_job::description::described;
 use dmover_journal::{Ask, JobPhase, StateDirectory};
 use dmover_model::ExitCode as Code;
+use dmover_schedule::time::Instant;
 use ratatui::crossterm;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::args::TopArgs;
 use crate::cmd::{jobs, run};

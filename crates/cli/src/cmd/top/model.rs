@@ -1,8 +1,8 @@
 //! The model of `dmover top`: the latest status of the jobs, their rates, and the selection.
 use dmover_journal::{JobFile, JobStatus};
 use dmover_observe::{Counter, MoverView};
+use dmover_schedule::time::Instant;
 use std::collections::{HashMap, VecDeque};
-use std::time::Instant;
 
 /// The number of rates kept for each job.
 const HISTORY: usize = 240;

@@ -2,8 +2,9 @@
 use dmover_model::{Limit, Verb};
 use dmover_observe::{Amount, Counter, Counters, Stage, Total};
 use dmover_plan::eta::{Done, Estimate, Estimator};
+use dmover_schedule::time::Instant;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The interval between samples, so that rates and estimates do not follow each jump.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);

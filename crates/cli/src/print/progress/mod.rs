@@ -1,10 +1,13 @@
 //! Progress of a job: two lines on a terminal, otherwise a plain line at intervals.
 use dmover_model::{Limit, Verb};
 use dmover_observe::{Amount, Counter, Counters, Total};
+use dmover_schedule::sync::{Mutex, MutexGuard};
+use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 mod figures;
 mod layout;
@@ -63,7 +66,7 @@ impl Progress {
         let every = if draws { DRAW_EVERY } else { Duration::from_millis(args.stats) };
         let shown = Arc::clone(&progress);
         // Without this thread the job runs, but shows no progress.
-        let _ = std::thread::Builder::new().name("progress".into()).spawn(move || {
+        let _ = thread::Builder::new().name("progress".into()).spawn(move || {
             let every = Some(every).filter(|every| wanted && !every.is_zero());
             shown.run(draws, every);
         });
@@ -74,7 +77,7 @@ impl Progress {
     fn run(&self, draws: bool, every: Option<Duration>) {
         let mut next = every;
         while !self.ended.load(Ordering::Relaxed) {
-            std::thread::sleep(every.unwrap_or(DRAW_EVERY).min(DRAW_EVERY));
+            thread::sleep(every.unwrap_or(DRAW_EVERY).min(DRAW_EVERY));
             self.follower().sample();
             if draws {
                 self.draw();

@@ -2,7 +2,8 @@
 //!
 //! Control sequences of xterm: `OSC 2` sets the title, `CSI 22 t` saves the old title and `CSI 23 t` restores it.
 //! <https://invisible-island.net/xterm/ctlseqs/ctlseqs.html>
-use std::sync::{Mutex, PoisonError};
+use dmover_schedule::sync::Mutex;
+use std::sync::PoisonError;
 
 use super::figures::Figures;
 use crate::print::screen::put;

@@ -1,0 +1,346 @@
+//! One run: the job of a seed, disturbed, repeated, and compared.
+use dmover_engine::{Job, JobReport, JobState};
+use dmover_job::{Client, Published, ReadBack, Request};
+use dmover_journal::StateDirectory;
+use dmover_memory::faults::{Call, Fault as DiskFault, Rule, When, Where};
+use dmover_memory::{Actor, Clock, Disk, Errno, Profile, SimulatedTime};
+use dmover_model::{
+    Event, ExitCode, Fatal, JobSpec, Limits, PathBytes, Selection, TargetMode, Verb,
+};
+use dmover_observe::{Monitor, lock};
+use dmover_schedule::simulation::{self, Failed, Process, Settings, Trace};
+use dmover_schedule::sync::Mutex;
+use dmover_sys::simulated::{Machine, Verdict, Volume};
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::TREE;
+use super::compare::{Tree, differences, false_files, tree};
+use super::grow::Grower;
+use super::plan::{Ending, Fault, Plan, Round};
+
+/// Steps of a simulation that does not end.
+const STEPS_MAX: u64 = 3_000_000;
+/// When simulations begin.
+const BEGINS_S: i64 = 1_700_000_000;
+/// Time that a call takes.
+const CALL_NS: u64 = 10_000;
+const SOURCE: &str = "/simulated/source";
+const DESTINATION: &str = "/simulated/destination";
+/// Undisturbed runs of the command until it ends with 0: one may say that it is to be repeated.
+const LAST_RUNS: u32 = 3;
+
+/// What a run was like.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// What was promised and is not so.
+    pub broken: Vec<String>,
+    /// What happened, one line each.
+    pub story: Vec<String>,
+    /// The choices of the scheduler.
+    pub trace: Trace,
+}
+
+/// Runs the job of a plan.
+///
+/// # Panics
+/// If the simulation itself fails.
+pub fn simulate(plan: &Plan) -> Run {
+    let settings = Settings { seed: plan.seed, steps_max: STEPS_MAX, begins_s: BEGINS_S };
+    let state = tempfile::tempdir().expect("a temporary directory");
+    let ((broken, story), trace) = simulation::simulate(settings, || {
+        let mut scene = Scene::new(plan, state.path());
+        let mut broken = scene.play();
+        broken.sort();
+        (broken, scene.story)
+    });
+    Run { broken, story, trace }
+}
+
+struct Nobody;
+
+impl Client for Nobody {
+    fn say(&self, _: &str) {}
+
+    fn confirms(&self, _: &Result<JobReport, Fatal>) -> bool {
+        true
+    }
+
+    fn begins_again(&self, _: &Arc<dmover_observe::Counters>) {}
+
+    fn reads_back(&self, _: &Arc<dmover_observe::Counters>) {}
+
+    fn publish(&self, _: &JobReport, _: ExitCode) -> Result<Published, Fatal> {
+        Ok(Published::Done)
+    }
+}
+
+/// Keeps what a user would be told.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl Monitor for Told {
+    fn event(&self, event: &Event) {
+        let line = match event {
+            Event::Error(error) => {
+                format!("{:?} {:?} {:?}: {error}", error.side, error.operation, error.path)
+            }
+            Event::Loss { path, kind, detail, .. } => format!("lost: {path:?} {kind:?} {detail}"),
+            Event::Withheld { reason, .. } => format!("withheld: {reason}"),
+            _ => return,
+        };
+        lock(&self.0).push(line);
+    }
+}
+
+/// How a run of the command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Ended {
+    Code(ExitCode, JobState),
+    Failed(String),
+    Killed,
+    Panicked(String),
+}
+
+struct Scene<'p> {
+    plan: &'p Plan,
+    state: &'p Path,
+    source: Disk,
+    destination: Disk,
+    boots: u32,
+    story: Vec<String>,
+    broken: Vec<String>,
+}
+
+impl<'p> Scene<'p> {
+    fn new(plan: &'p Plan, state: &'p Path) -> Self {
+        let time = SimulatedTime::sharing(simulation::clock().expect("a simulation"));
+        let disk = |profile: Profile, number: u64| {
+            Disk::new(profile, Clock::new(time.clone(), CALL_NS), plan.seed ^ number)
+        };
+        let source = disk(Profile::ext4(), 1);
+        let destination = disk(plan.destination.clone(), 2);
+        let (story, broken) = (Vec::new(), Vec::new());
+        Self { plan, state, source, destination, boots: 1, story, broken }
+    }
+
+    fn play(&mut self) -> Vec<String> {
+        let plan = self.plan;
+        let mut random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x7472_6565);
+        let mut grower = Grower::new(&mut random);
+        grower.grow(&mut self.source, plan.entries);
+        if plan.has_older {
+            self.source.settle();
+            self.run(None, "an earlier run");
+            grower.change(&mut self.source, plan.entries / 3);
+            let mut other = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x6f74_6865);
+            Grower::new(&mut other).grow(&mut self.destination, plan.entries / 8);
+        }
+        self.source.settle();
+        self.destination.settle();
+        self.disturb();
+        for round in &plan.rounds {
+            if plan.changes {
+                grower.change(&mut self.source, 3);
+            }
+            self.round(*round);
+        }
+        self.destination.faults_mut().clear();
+        self.destination.profile_mut().capacity_bytes = plan.destination.capacity_bytes;
+        self.conclude();
+        std::mem::take(&mut self.broken)
+    }
+
+    /// What goes wrong during the disturbed runs.
+    fn disturb(&mut self) {
+        let rule = |call, fault, chance| Rule {
+            call,
+            at: Where::Anywhere,
+            when: When::Chance(chance),
+            fault,
+        };
+        match self.plan.fault {
+            Fault::None => {}
+            Fault::Errors(errno, chance) => {
+                self.destination.faults_mut().add(rule(None, DiskFault::Error(errno), chance));
+            }
+            Fault::Full(bytes) => {
+                let profile = self.destination.profile_mut();
+                profile.capacity_bytes = bytes;
+            }
+            Fault::Partial(bytes) => {
+                for call in [Call::Read, Call::Write] {
+                    let fault = DiskFault::Partial(bytes);
+                    self.destination.faults_mut().add(rule(Some(call), fault, 0.3));
+                    self.source.faults_mut().add(rule(Some(call), fault, 0.3));
+                }
+            }
+        }
+    }
+
+    fn round(&mut self, round: Round) {
+        if round.ending == Ending::FailedFlush {
+            let flushes = [Call::SyncData, Call::Sync, Call::SyncAll];
+            for call in flushes {
+                let when = When::Nth(1 + round.at_call % 4);
+                let fault = DiskFault::LosesData(Errno::IO);
+                self.destination.faults_mut().add(Rule {
+                    call: Some(call),
+                    at: Where::Anywhere,
+                    when,
+                    fault,
+                });
+            }
+            self.run(None, "a run with failing flushes");
+            self.destination.faults_mut().clear();
+            self.disturb();
+            return;
+        }
+        let ended = self.run(Some(round.at_call), "a disturbed run");
+        if ended != Ended::Killed {
+            return;
+        }
+        if round.ending == Ending::Kill {
+            let (source, destination) = (look(&mut self.source), look(&mut self.destination));
+            // A power cut or a lost write before may have left such files, which the last run has to find.
+            if self.boots == 1
+                && !self.plan.rounds.iter().any(|it| it.ending == Ending::FailedFlush)
+            {
+                self.broken.extend(false_files(&source, &destination));
+            }
+            return;
+        }
+        self.boots += 1;
+        self.destination = self.destination.cut(self.plan.seed ^ u64::from(self.boots));
+        self.story.push("the power is cut".into());
+        self.disturb();
+    }
+
+    /// The last runs, and what must be true then.
+    fn conclude(&mut self) {
+        let before = look(&mut self.source);
+        let mut ended = Ended::Killed;
+        for _ in 0..LAST_RUNS {
+            ended = self.run(None, "the last run");
+            if ended == Ended::Code(ExitCode::Done, JobState::Finished) {
+                break;
+            }
+        }
+        if ended != Ended::Code(ExitCode::Done, JobState::Finished) {
+            self.broken.push(format!("the last run ended with {ended:?}"));
+        }
+        let source = look(&mut self.source);
+        if source != before {
+            self.broken.push("the source was changed".into());
+        }
+        let destination = look(&mut self.destination);
+        let deletes = self.plan.policy.sync.as_ref().is_some_and(|sync| sync.delete.is_some());
+        self.broken.extend(differences(&source, &destination, deletes));
+        self.check_stored(&source);
+    }
+
+    /// What a pass has done survives a power cut; what `copy --fsync` has done at least does not look complete if it is not.
+    fn check_stored(&mut self, source: &Tree) {
+        let later = look(&mut self.destination.cut(self.plan.seed));
+        let lost = match self.plan.verb {
+            Verb::Sync => differences(source, &later, false),
+            _ if self.plan.policy.fsync => false_files(source, &later),
+            _ => Vec::new(),
+        };
+        self.broken.extend(lost.iter().map(|it| format!("after a power cut at the end: {it}")));
+    }
+
+    /// Runs the command, and kills it at a call.
+    fn run(&mut self, kill_at: Option<u64>, what: &str) -> Ended {
+        let disk = |disk: &mut Disk| {
+            let clock = disk.clock().clone();
+            std::mem::replace(disk, Disk::new(Profile::default(), clock, 0))
+        };
+        let source = Volume::new(SOURCE, 1, disk(&mut self.source));
+        let destination = Volume::new(DESTINATION, 2, disk(&mut self.destination));
+        let volumes = vec![Arc::clone(&source), Arc::clone(&destination)];
+        let judge = move |calls| match kill_at {
+            Some(at) if calls >= at => Verdict::Kill,
+            _ => Verdict::Proceed,
+        };
+        let boot = format!("boot-{}", self.boots);
+        let machine = Machine::new(volumes, Actor::root(), boot, Box::new(judge));
+        let (plan, state) = (self.plan.clone(), self.state.to_owned());
+        let told = Arc::new(Told::default());
+        let heard = Arc::clone(&told);
+        let process =
+            Process::start("dmover", machine.clone(), move || command(&plan, &state, &heard));
+        let ended = match process.join() {
+            Ok(ended) => ended,
+            Err(Failed::Killed) => Ended::Killed,
+            Err(Failed::Panicked(words)) => {
+                self.broken.push(format!("a panic: {words}"));
+                Ended::Panicked(words)
+            }
+        };
+        simulation::settle();
+        machine.end();
+        self.story.push(format!("{what}: {} calls, {ended:?}", machine.calls()));
+        self.story.append(&mut lock(&told.0));
+        let take = |volume: &Volume, disk: &mut Disk| {
+            let clock = disk.clock().clone();
+            *disk = std::mem::replace(&mut volume.disk(), Disk::new(Profile::default(), clock, 0));
+        };
+        take(&source, &mut self.source);
+        take(&destination, &mut self.destination);
+        ended
+    }
+}
+
+/// The path of the tree on a disk.
+fn below(disk: &str) -> Vec<u8> {
+    [disk.as_bytes(), b"/", TREE].concat()
+}
+
+/// The tree of a disk, read without faults.
+fn look(disk: &mut Disk) -> Tree {
+    let faults = disk.faults().clone();
+    disk.faults_mut().clear();
+    let tree = tree(disk);
+    *disk.faults_mut() = faults;
+    tree
+}
+
+/// What a process does.
+fn command(plan: &Plan, state: &Path, told: &Arc<Told>) -> Ended {
+    let spec = JobSpec {
+        schema: JobSpec::SCHEMA,
+        verb: plan.verb,
+        sources: vec![PathBytes(below(SOURCE))],
+        sources_are_remote: false,
+        host: None,
+        destination: PathBytes(below(DESTINATION)),
+        target_mode: TargetMode::As,
+        selection: Selection::default(),
+        policy: plan.policy.clone(),
+        limits: Limits { threads: plan.threads as usize, ..Limits::default() },
+    };
+    let directory = StateDirectory::new(state);
+    let spill_directory = state.to_owned();
+    let monitor = Arc::clone(told);
+    let job =
+        Job { state: Some(directory), spill_directory, monitor, ..Job::new(spec, 0o022, 1024) };
+    let outcome =
+        dmover_job::run(Request { job, manifest: None, read_back: ReadBack::None }, &Nobody);
+    match &outcome.result {
+        Err(error) => {
+            let words = error.to_string();
+            let _ = outcome.end();
+            Ended::Failed(words)
+        }
+        Ok(report) => {
+            let state = report.state;
+            match outcome.end() {
+                Ok((_, code)) => Ended::Code(code, state),
+                Err(failed) => Ended::Failed(format!("{:?}", failed.code)),
+            }
+        }
+    }
+}
