@@ -29,18 +29,48 @@ pub struct SoakArgs {
     verbose: bool,
 }
 
+/// The lane that needs a program of its own, in which threads, time and disks are simulated.
+const JOBS: &str = "jobs";
+const JOBS_SEEDS: u64 = 20_000;
+
+/// Runs simulated jobs and prints what they found.
+fn jobs(args: &SoakArgs) -> Result<()> {
+    let seeds = args.seeds.unwrap_or(if args.seed.is_some() { 1 } else { JOBS_SEEDS });
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let numbers = [args.seed.unwrap_or(1), seeds].map(|number| number.to_string());
+    let started = Instant::now();
+    let run = Command::new(cargo)
+        .args(["run", "--release", "--quiet", "--package", "dmover-simulator"])
+        .args(["--features", "jobs", "--bin", "dmover-simulate-jobs", "--"])
+        .args(numbers)
+        .status()
+        .context("cannot run cargo")?;
+    println!("{JOBS}: {} s, with the time to build", started.elapsed().as_secs());
+    if !run.success() {
+        bail!("simulated jobs failed; each is named above, and repeated by --seed");
+    }
+    Ok(())
+}
+
 /// Runs lanes and prints what each found as a row of `docs/testing.md`.
 pub fn run(args: &SoakArgs) -> Result<()> {
     if args.list {
         for (name, about, seeds, _) in LANES {
             println!("{name:<10} {about} ({seeds} seeds)");
         }
+        println!(
+            "{JOBS:<10} whole jobs, simulated: kills, power cuts, errors ({JOBS_SEEDS} seeds)"
+        );
         return Ok(());
     }
     let wanted = args.name.as_deref().unwrap_or("all");
     let chosen: Vec<_> = LANES.iter().filter(|lane| wanted == "all" || lane.0 == wanted).collect();
-    if chosen.is_empty() {
+    let has_jobs = wanted == "all" || wanted == JOBS;
+    if chosen.is_empty() && !has_jobs {
         bail!("no lane is named '{wanted}'; 'cargo xtask soak --list' shows them");
+    }
+    if wanted == JOBS {
+        return jobs(args);
     }
     let program = program()?;
     let mut failures = 0;
@@ -63,6 +93,9 @@ pub fn run(args: &SoakArgs) -> Result<()> {
         failures += report.failures.len();
         let found = report.failures.len();
         println!("| {name} | {seeds} | {seconds} s | {} | {found} |", counts.join(", "));
+    }
+    if has_jobs {
+        jobs(args)?;
     }
     if failures > 0 {
         bail!("{failures} seeds failed; each is named above with the command that repeats it");

@@ -1,27 +1,30 @@
-//! Whole jobs, simulated: seeds one after the other.
+//! Whole jobs, simulated. `cargo xtask soak jobs` runs more seeds, and one alone with `--seed`.
 #![cfg(feature = "jobs")]
 
-use dmover_simulator::jobs::{Plan, simulate};
+use dmover_simulator::jobs::{Plan, check, simulate};
 
-/// Numbers from the environment, for longer runs and for one seed.
-fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-}
+/// Seeds of a sample.
+const SEEDS: u64 = 300;
 
 #[test]
 fn the_same_command_completes_what_was_interrupted() {
-    let (first, seeds) = (number("DMOVER_SEED", 1), number("DMOVER_SEEDS", 100));
-    let mut failures = Vec::new();
-    for seed in first..first + seeds {
-        let plan = Plan::of(seed);
-        let run = simulate(&plan);
-        if seeds == 1 {
-            println!("{plan:#?}\n{}\n{:?}", run.story.join("\n"), run.trace);
-        }
-        if !run.broken.is_empty() {
-            println!("seed {seed}:\n  {}\n  {}", run.story.join("\n  "), run.broken.join("\n  "));
-            failures.push(seed);
-        }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let checked = check(1, SEEDS, threads);
+    for (seed, what) in &checked.broken {
+        println!(
+            "seed {seed} (repeat by: cargo xtask soak jobs --seed {seed}):\n  {}",
+            what.join("\n  ")
+        );
     }
-    assert!(failures.is_empty(), "{} of {seeds} seeds from {first}: {failures:?}", failures.len());
+    assert!(checked.broken.is_empty(), "{:?}", checked.broken.keys());
+    assert_eq!(checked.seeds, SEEDS);
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    for seed in 1..=40 {
+        let plan = Plan::of(seed);
+        let (once, again) = (simulate(&plan), simulate(&plan));
+        assert_eq!((&once.story, once.trace), (&again.story, again.trace), "seed {seed}");
+    }
 }

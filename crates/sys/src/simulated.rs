@@ -14,6 +14,7 @@ use dmover_memory::{Actor, Disk, Handle, User};
 use dmover_schedule::simulation;
 use rustix::fs::OFlags;
 
+use crate::answers::Mark;
 use crate::{AsFd, BorrowedFd, Errno, Result};
 
 pub(crate) mod calls;
@@ -26,6 +27,8 @@ pub struct Volume {
     number: u32,
     disk: Mutex<Disk>,
     locks: Mutex<Vec<Lock>>,
+    /// Of the first disk of a host: marks of objects that lie on no disk, with their descriptors.
+    apart: Mutex<Vec<(u64, Mark)>>,
 }
 
 /// A lock of an inode.
@@ -52,12 +55,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Volume {
     /// A disk that is mounted at a path.
     pub fn new(path: impl Into<PathBuf>, number: u32, disk: Disk) -> Arc<Self> {
-        Arc::new(Self {
-            path: path.into(),
-            number,
-            disk: Mutex::new(disk),
-            locks: Mutex::default(),
-        })
+        let (disk, locks, apart) = (Mutex::new(disk), Mutex::default(), Mutex::default());
+        Arc::new(Self { path: path.into(), number, disk, locks, apart })
     }
 
     /// The disk itself.
@@ -128,11 +127,16 @@ impl Machine {
     /// The process has ended: what it left open is closed.
     pub fn end(&self) {
         let left: Vec<RawFd> = lock(&self.open).keys().copied().collect();
-        left.into_iter().for_each(|fd| self.forget(fd));
+        for fd in left {
+            self.forget(fd);
+        }
     }
 
     /// Closes what a descriptor stands for.
     fn forget(&self, fd: RawFd) {
+        if let Some(apart) = self.apart() {
+            lock(apart).retain(|(of, _)| *of != self.owner(fd.cast_unsigned().into()));
+        }
         let Some(opened) = lock(&self.open).remove(&fd) else { return };
         lock(&opened.volume.locks).retain(|lock| lock.of != self.lock_owner(&opened));
         // An error of a close that nobody asks for is lost, as the kernel's.
@@ -141,7 +145,16 @@ impl Machine {
 
     /// Who has a lock: descriptors of two machines have different numbers.
     fn lock_owner(&self, opened: &Opened) -> u64 {
-        std::ptr::from_ref(self).addr() as u64 ^ (opened.number << 48)
+        self.owner(opened.number)
+    }
+
+    fn owner(&self, number: u64) -> u64 {
+        std::ptr::from_ref(self).addr() as u64 ^ (number << 48)
+    }
+
+    /// Marks of objects that lie on no disk.
+    fn apart(&self) -> Option<&Mutex<Vec<(u64, Mark)>>> {
+        self.volumes.first().map(|volume| &volume.apart)
     }
 
     /// The disk of a path, and the rest of the path.

@@ -26,6 +26,19 @@ pub struct Trace {
     pub fingerprint: u64,
 }
 
+/// Lets the others unwind, also if the body has panicked: they wait for their turn.
+struct End(Me);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.core.kill_others();
+        while !self.0.core.have_others_ended() {
+            self.0.step();
+        }
+        set_me(None);
+    }
+}
+
 /// Runs `body` as the first thread of a simulation. Processes that it leaves behind are killed.
 ///
 /// # Panics
@@ -40,17 +53,6 @@ pub fn simulate<T>(settings: Settings, body: impl FnOnce() -> T) -> (T, Trace) {
     let first = core.add("first".into(), &process);
     first.begin_first();
     set_me(Some(first.clone()));
-    /// Lets the others unwind, also if the body has panicked: they wait for their turn.
-    struct End(Me);
-    impl Drop for End {
-        fn drop(&mut self) {
-            self.0.core.kill_others();
-            while !self.0.core.have_others_ended() {
-                self.0.step();
-            }
-            set_me(None);
-        }
-    }
     let end = End(first);
     let value = body();
     drop(end);

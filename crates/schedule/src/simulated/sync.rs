@@ -251,10 +251,10 @@ impl Condvar {
     }
 }
 
-fn with<'a, T>(
-    guard: LockResult<MutexGuard<'a, T>>,
+fn with<T>(
+    guard: LockResult<MutexGuard<'_, T>>,
     result: WaitTimeoutResult,
-) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
+) -> LockResult<(MutexGuard<'_, T>, WaitTimeoutResult)> {
     match guard {
         Ok(guard) => Ok((guard, result)),
         Err(error) => Err(PoisonError::new((error.into_inner(), result))),

@@ -50,7 +50,7 @@ impl Drop for End {
     }
 }
 
-fn run<T>(it: Me, body: impl FnOnce() -> T) -> T {
+fn run<T>(it: &Me, body: impl FnOnce() -> T) -> T {
     it.begin();
     set_me(Some(it.clone()));
     let _end = End(it.clone());
@@ -68,7 +68,7 @@ pub(crate) fn spawn_in<T: Send + 'static>(
 ) -> io::Result<(JoinHandle<T>, usize)> {
     let it = by.core.add(name, process);
     let (number, own) = (it.number, it.clone());
-    let thread = std::thread::Builder::new().spawn(move || run(it, body))?;
+    let thread = std::thread::Builder::new().spawn(move || run(&it, body))?;
     Ok((JoinHandle { thread, simulated: Some(own) }, number))
 }
 
@@ -149,7 +149,7 @@ impl<'scope> Scope<'scope, '_> {
         let it = me.core.add("scoped".into(), &me.process);
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(it.clone());
         let own = it.clone();
-        let thread = self.scope.spawn(move || run(it, body));
+        let thread = self.scope.spawn(move || run(&it, body));
         ScopedJoinHandle { thread, simulated: Some(own) }
     }
 }
@@ -172,19 +172,22 @@ impl<T> ScopedJoinHandle<'_, T> {
     }
 }
 
+/// The threads end before the scope does, also if it unwinds: the system would wait for them out of turn.
+struct Wait<'a, 'scope, 'env>(&'a Scope<'scope, 'env>);
+
+impl Drop for Wait<'_, '_, '_> {
+    fn drop(&mut self) {
+        let threads =
+            std::mem::take(&mut *self.0.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for it in &threads {
+            wait_for(Some(it));
+        }
+    }
+}
+
 /// As [`std::thread::scope`].
 pub fn scope<'env, T>(body: impl for<'scope> FnOnce(&Scope<'scope, 'env>) -> T) -> T {
     std::thread::scope(|scope| {
-        /// The threads end before the scope does, also if it unwinds: the system would wait for them out of turn.
-        struct Wait<'a, 'scope, 'env>(&'a Scope<'scope, 'env>);
-        impl Drop for Wait<'_, '_, '_> {
-            fn drop(&mut self) {
-                let threads = std::mem::take(
-                    &mut *self.0.threads.lock().unwrap_or_else(PoisonError::into_inner),
-                );
-                threads.iter().for_each(|it| wait_for(Some(it)));
-            }
-        }
         let scope = Scope { scope, threads: Mutex::default() };
         let _wait = Wait(&scope);
         body(&scope)

@@ -72,7 +72,7 @@ impl Sub<Duration> for Instant {
     type Output = Self;
 
     fn sub(self, time: Duration) -> Self {
-        Self(self.0 - time)
+        Self(self.0.checked_sub(time).expect("a moment after the beginning of time"))
     }
 }
 

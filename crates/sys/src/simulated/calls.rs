@@ -1,4 +1,5 @@
 //! The calls of rustix, for descriptors of both kinds.
+#![allow(clippy::redundant_closure_for_method_calls, reason = "methods bind another lifetime")]
 use std::ffi::CString;
 
 use dmover_memory::{

@@ -1,6 +1,10 @@
 //! What cannot be asked with the types of rustix, which nobody else can make: looking at entries and file systems, listing,
 //! and marks.
+#![allow(clippy::redundant_closure_for_method_calls, reason = "methods bind another lifetime")]
+use std::collections::HashSet;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
 use dmover_model::Metadata;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -102,8 +106,11 @@ pub(crate) fn file_system(object: BorrowedFd<'_>) -> Option<Result<FileSystem>> 
     }))
 }
 
+/// A name, what it may lead to, and the number of the inode.
+type Listed = (Vec<u8>, TypeHint, u64);
+
 /// getdents64(2), whole.
-pub(crate) fn names(directory: BorrowedFd<'_>) -> Option<Result<Vec<(Vec<u8>, TypeHint, u64)>>> {
+pub(crate) fn names(directory: BorrowedFd<'_>) -> Option<Result<Vec<Listed>>> {
     const PART: usize = 64;
     let (machine, opened) = find(directory)?;
     let mut all = Vec::new();
@@ -153,7 +160,17 @@ fn inode_of(object: BorrowedFd<'_>) -> Result<u64> {
 
 /// Sets a mark, see [`crate::lock::mark`].
 pub(crate) fn mark(object: BorrowedFd<'_>, at: u64) -> Option<Result<()>> {
-    let (machine, opened) = find(object)?;
+    let Some((machine, opened)) = find(object) else {
+        let machine = machine()?;
+        let of = machine.owner(object.as_raw_fd().cast_unsigned().into());
+        let found = rustix::fs::fstat(object);
+        return Some(found.map(|found| {
+            let device = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
+            if let Some(apart) = machine.apart() {
+                lock(apart).push((of, Mark { device, inode: found.st_ino, at }));
+            }
+        }));
+    };
     let of = machine.lock_owner(&opened);
     let added = inode_of(object).map(|inode| {
         lock(&opened.volume.locks).push(Lock { inode, of, kind: Kind::Mark { at } });
@@ -163,7 +180,12 @@ pub(crate) fn mark(object: BorrowedFd<'_>, at: u64) -> Option<Result<()>> {
 
 /// Removes all marks of a descriptor.
 pub(crate) fn unmark(object: BorrowedFd<'_>) -> Option<Result<()>> {
-    let (machine, opened) = find(object)?;
+    let Some((machine, opened)) = find(object) else {
+        let machine = machine()?;
+        let of = machine.owner(object.as_raw_fd().cast_unsigned().into());
+        lock(machine.apart()?).retain(|(it, _)| *it != of);
+        return Some(Ok(()));
+    };
     let of = machine.lock_owner(&opened);
     let is_mark = |lock: &Lock| matches!(lock.kind, Kind::Mark { .. });
     lock(&opened.volume.locks).retain(|lock| lock.of != of || !is_mark(lock));
@@ -185,20 +207,22 @@ pub(crate) fn marked(object: BorrowedFd<'_>, range: &Range<u64>) -> Option<Resul
     Some(inode_of(object).map(found))
 }
 
-/// The marks on all disks.
-pub(crate) fn all_marks() -> Vec<Mark> {
-    let volumes = machine().map(|machine| machine.volumes.clone()).unwrap_or_default();
-    let of = |volume: &std::sync::Arc<Volume>| {
+/// The marks on all disks, and those of objects that lie on none.
+pub(crate) fn all_marks() -> Option<HashSet<Mark>> {
+    let machine = machine()?;
+    let of = |volume: &Arc<Volume>| {
         let of = device(volume);
-        let (major, minor) = (rustix::fs::major(of), rustix::fs::minor(of));
+        let device = (rustix::fs::major(of), rustix::fs::minor(of));
         let locks = lock(&volume.locks);
         let mark = |lock: &Lock| match lock.kind {
-            Kind::Mark { at } => Some(Mark { device: (major, minor), inode: lock.inode, at }),
+            Kind::Mark { at } => Some(Mark { device, inode: lock.inode, at }),
             Kind::Whole { .. } => None,
         };
         locks.iter().filter_map(mark).collect::<Vec<_>>()
     };
-    volumes.iter().flat_map(of).collect()
+    let mut all: HashSet<Mark> = machine.volumes.iter().flat_map(of).collect();
+    all.extend(lock(machine.apart()?).iter().map(|(_, mark)| *mark));
+    Some(all)
 }
 
 /// An error for what disks in memory do not have.
