@@ -61,6 +61,8 @@ pub struct Plan {
     pub rounds: Vec<Round>,
     /// What goes wrong in these runs.
     pub fault: Fault,
+    /// Calls about paths with these words in them become part of the story.
+    pub watched: Option<String>,
 }
 
 impl Plan {
@@ -114,6 +116,7 @@ impl Plan {
             changes: random.random_bool(0.3),
             rounds,
             fault,
+            watched: None,
         }
     }
 }

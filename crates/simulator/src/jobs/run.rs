@@ -153,6 +153,17 @@ impl<'p> Scene<'p> {
         std::mem::take(&mut self.broken)
     }
 
+    /// Adds the calls of a run that somebody wants to see.
+    fn watch(&mut self, volumes: &[Arc<Volume>]) {
+        let Some(words) = &self.plan.watched else { return };
+        for volume in volumes {
+            let mut disk = volume.disk();
+            let shown = disk.faults().trace().map(|call| format!("    {call}"));
+            self.story.extend(shown.filter(|line| line.contains(words.as_str())));
+            disk.faults_mut().trace_last(0);
+        }
+    }
+
     /// What goes wrong during the disturbed runs.
     fn disturb(&mut self) {
         let rule = |call, fault, chance| Rule {
@@ -261,12 +272,17 @@ impl<'p> Scene<'p> {
         let source = Volume::new(SOURCE, 1, disk(&mut self.source));
         let destination = Volume::new(DESTINATION, 2, disk(&mut self.destination));
         let volumes = vec![Arc::clone(&source), Arc::clone(&destination)];
+        if self.plan.watched.is_some() {
+            for volume in &volumes {
+                volume.disk().faults_mut().trace_last(1 << 20);
+            }
+        }
         let judge = move |calls| match kill_at {
             Some(at) if calls >= at => Verdict::Kill,
             _ => Verdict::Proceed,
         };
         let boot = format!("boot-{}", self.boots);
-        let machine = Machine::new(volumes, Actor::root(), boot, Box::new(judge));
+        let machine = Machine::new(volumes.clone(), Actor::root(), boot, Box::new(judge));
         let (plan, state) = (self.plan.clone(), self.state.to_owned());
         let told = Arc::new(Told::default());
         let heard = Arc::clone(&told);
@@ -284,6 +300,7 @@ impl<'p> Scene<'p> {
         machine.end();
         self.story.push(format!("{what}: {} calls, {ended:?}", machine.calls()));
         self.story.append(&mut lock(&told.0));
+        self.watch(&volumes);
         let take = |volume: &Volume, disk: &mut Disk| {
             let clock = disk.clock().clone();
             *disk = std::mem::replace(&mut volume.disk(), Disk::new(Profile::default(), clock, 0));
