@@ -246,6 +246,9 @@ impl Mover<'_> {
         };
         let digested = (large.shape, task.range.start);
         let mut open = LargePart::new(order, source, unfinished, digested);
+        if self.lease.task.resumed {
+            open.forget(task.range);
+        }
         let copied = self.copy_in_steps(task, &open);
         let checked = copied.and_then(|()| open.check_source(engine.local()));
         let digests = open.take_digests();

@@ -57,13 +57,23 @@ pub(crate) struct Flushing {
 }
 
 /// Holds the file systems at and below places that are written to; failed flushes are noted.
-fn hold(targets: &[PathBuf], failed: &FailedFlushes) -> (Arc<HeldFileSystems>, Vec<WrittenPlace>) {
+fn hold(
+    targets: &[PathBuf],
+    failed: &FailedFlushes,
+) -> Result<(Arc<HeldFileSystems>, Vec<WrittenPlace>), Fatal> {
     let failed = failed.clone();
     let note = Box::new(move |devices: &[u64]| failed.note(devices));
     let mut volumes = HeldFileSystems::new(note);
     let written = |HeldPlace { path, device, mount }| WrittenPlace { path, device, mount };
-    let places = volumes.hold(targets).into_iter().map(written).collect();
-    (Arc::new(volumes), places)
+    let held = volumes.hold(targets).map_err(|error| Fatal::Refused {
+        message: format!(
+            "cannot look at the file system of '{}': {error}",
+            error.path.to_path().display()
+        ),
+        hint: "nothing was changed; run the same command again when it answers".into(),
+    })?;
+    let places = held.into_iter().map(written).collect();
+    Ok((Arc::new(volumes), places))
 }
 
 impl PeriodicFlush {
@@ -78,7 +88,7 @@ impl PeriodicFlush {
         let flushes = spec.verb == Verb::Sync || spec.policy.fsync;
         let boot = dmover_host::boot_id();
         let failed = FailedFlushes::of(state.map(|(state, _)| state), &boot);
-        let (volumes, places) = hold(if spec.verb.fills() { targets } else { &[] }, &failed);
+        let (volumes, places) = hold(if spec.verb.fills() { targets } else { &[] }, &failed)?;
         let failures = failed.all();
         let selection = serde_json::to_string(&spec.selection).unwrap_or_default();
         let directory = state.map(|(state, id)| state.of_job(id));

@@ -74,38 +74,67 @@ impl HeldFileSystems {
 
     /// Adds the file systems of directories that are written to, and those mounted below them, as far as a power cut may
     /// lose data there.
-    pub fn hold(&mut self, targets: &[PathBuf]) -> Vec<HeldPlace> {
+    ///
+    /// # Errors
+    /// A directory cannot be looked at: what a power cut would take there could not be known.
+    pub fn hold(&mut self, targets: &[PathBuf]) -> Result<Vec<HeldPlace>, EntryError> {
         // Several sources go into one directory.
         let above: BTreeSet<&Path> = match targets {
             [one] => BTreeSet::from([one.as_path()]),
             many => many.iter().filter_map(|target| target.parent()).collect(),
         };
         let mounts = parse_mountinfo(&mount::mountinfo());
-        let mut places: Vec<HeldPlace> =
-            above.iter().filter_map(|path| self.hold_one(path)).collect();
+        let mut places = Vec::new();
+        for path in &above {
+            places.extend(self.hold_patiently(path)?);
+        }
         for line in mounts {
             let point = &line.mount_point;
             let is_below = above.iter().any(|path| point.starts_with(path) && point != path);
             if is_below && may_lose(&line.file_system) {
-                places.extend(self.hold_one(point));
+                places.extend(self.hold_patiently(point)?);
             }
         }
-        places
+        Ok(places)
     }
 
-    fn hold_one(&mut self, target: &Path) -> Option<HeldPlace> {
-        let directory = target.ancestors().find_map(|above| path::open_directory(above).ok())?;
-        let magic = stat::file_system(&directory).ok()?.magic;
+    /// A server that does not answer once is asked again.
+    fn hold_patiently(&mut self, target: &Path) -> Result<Option<HeldPlace>, EntryError> {
+        const ATTEMPTS: u32 = 3;
+        let mut held = self.hold_one(target);
+        for _ in 1..ATTEMPTS {
+            if held.is_err() {
+                thread::sleep(LOOK);
+                held = self.hold_one(target);
+            }
+        }
+        let shown = PathBytes::from(target.as_os_str());
+        held.map_err(|error| entry_error(Side::Destination, Operation::Open, shown, error))
+    }
+
+    fn hold_one(&mut self, target: &Path) -> Result<Option<HeldPlace>, Errno> {
+        let mut found = None;
+        for above in target.ancestors() {
+            match path::open_directory(above) {
+                Ok(directory) => found = Some(directory),
+                // It does not exist yet, or this user may write below it only.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => continue,
+                Err(error) => return Err(error),
+            }
+            break;
+        }
+        let Some(directory) = found else { return Ok(None) };
+        let magic = stat::file_system(&directory)?.magic;
         let known = stat::file_system_name(magic);
         if stat::is_pseudo(known) || !known.is_none_or(may_lose) {
-            return None;
+            return Ok(None);
         }
-        let device = stat::stat_fd(&directory).ok()?.device;
+        let device = stat::stat_fd(&directory)?.device;
         let mount = stat::mount_number(&directory);
         if !self.held.iter().any(|(known, _)| *known == device) {
             self.held.push((device, directory));
         }
-        Some(HeldPlace { path: PathBytes::from(target.as_os_str()), device, mount })
+        Ok(Some(HeldPlace { path: PathBytes::from(target.as_os_str()), device, mount }))
     }
 
     /// Returns when everything written before is on storage.

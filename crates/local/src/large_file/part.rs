@@ -1,6 +1,6 @@
 //! One part of a large file, which one mover copies.
 use dmover_model::{ByteRange, Digest, EntryError, Operation, Shape, Side, Timestamp};
-use dmover_sys::{file, stat};
+use dmover_sys::{cache, file, stat};
 
 use crate::content::Transfer;
 use crate::digest_tap::Tap;
@@ -43,6 +43,12 @@ impl<'a> LargePart<'a> {
         (shape, start): (Option<Shape>, u64),
     ) -> Self {
         Self { order, source, file, tap: shape.map(|shape| Tap::new(shape, start)) }
+    }
+
+    /// Drops a range of the temporary from the page cache, before a later run writes it: what an earlier run could not flush
+    /// looks as it should there, and the kernel takes it for clean. What still waits to be written stays.
+    pub fn forget(&self, range: ByteRange) {
+        cache::forget(self.file.fd(), range.start, range.len());
     }
 
     /// Checks that the source is still the version that was opened.
