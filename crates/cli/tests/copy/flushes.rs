@@ -195,3 +195,15 @@ fn a_pass_writes_again_what_an_earlier_pass_could_not_flush() {
     bench.dmover("sync a b").expect_code(0);
     on_device(&disk, &bench, &[("a/f", "b/f")]);
 }
+
+#[test]
+fn a_pass_writes_again_the_parts_that_an_earlier_pass_could_not_flush() {
+    let disk = disk!();
+    let bench = bench(&disk);
+    disk.fail_writes(1).unwrap();
+    let run = bench.dmover("sync --split-size 64K a b");
+    assert!(disk.heal().unwrap() > 0, "no write has failed");
+    assert_ne!(run.code(), Some(0), "{}", run.tell());
+    bench.dmover("sync --split-size 64K a b").expect_code(0);
+    on_device(&disk, &bench, &[("a/f", "b/f")]);
+}
