@@ -67,7 +67,7 @@ fn hold(
     let written = |HeldPlace { path, device, mount }| WrittenPlace { path, device, mount };
     let held = volumes.hold(targets).map_err(|error| Fatal::Refused {
         message: format!(
-            "cannot look at the file system of '{}': {error}",
+            "cannot read which file system '{}' is on: {error}",
             error.path.to_path().display()
         ),
         hint: "nothing was changed; run the same command again when it answers".into(),

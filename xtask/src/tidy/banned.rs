@@ -124,6 +124,7 @@ const BANS: &[Ban] = &[
         owners: &[
             "crates/cli/src/print",
             "crates/observe/src/log.rs",
+            "crates/simulator/src/bin/",
             DEVELOPMENT[0],
             DEVELOPMENT[1],
         ],
