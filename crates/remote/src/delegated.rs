@@ -6,7 +6,7 @@ use dmover_net::connection::{Broken, Channel, Connection};
 use dmover_net::frame::PAYLOAD_MAX;
 use dmover_tree::{RemoteTree, RemoteTrees};
 use dmover_wire::agent::WithHead;
-use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream};
+use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream, SOURCE_LOST};
 use dmover_wire::{decode, encode};
 use std::io::Read;
 use std::sync::Arc;
@@ -189,6 +189,9 @@ impl Line for SourceLine {
 
     fn fatal(&self, why: &Broken) -> Fatal {
         match why {
+            Broken::Cancelled(reason) if reason.starts_with(SOURCE_LOST) => {
+                Fatal::unavailable(reason, "check the network, then run the same command again")
+            }
             Broken::Cancelled(reason) => Fatal::refused(
                 format!("the host of the command refuses: {reason}"),
                 "use one version of dmover on both hosts",

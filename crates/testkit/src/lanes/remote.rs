@@ -255,6 +255,8 @@ impl<'a> Experiment<'a> {
                 let mut copy = Command::new("cp");
                 let done = copy.arg("-a").args([&source, target]).stderr(Stdio::null()).status()?;
                 ensure!(done.success(), "cp ended with {done}");
+                // cp keeps no flags, and passes do not set some of them on entries that are there.
+                tree::remove(&target.join("flags"))?;
                 let mut edit = python();
                 edit.args(["-c", MUTATE]).arg(target).arg((self.edits >> 1).to_string());
                 edit.args(["nomap", "attributes", &format!("steps={EDITS}")]);
