@@ -1,6 +1,6 @@
 """A login at another host without ssh: login.py HOSTS, and then what ssh gets; HOST and COMMAND are the last words.
 
-HOSTS is a JSON file: for each host the port of the relay, the home directory, the state directory, and the words that run a program there.
+HOSTS is a JSON file: for each host the port of the relay, the home directory, and the words that run a program there.
 Bytes take the way through the relay; standard error of the command is that of this process.
 """
 import json
@@ -29,8 +29,7 @@ if child == 0:
     os.dup2(far.fileno(), 1)
     os.chdir(host["home"])
     words = host["words"] + ["/bin/sh", "-c", sys.argv[-1]]
-    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
-    environment.update(HOME=host["home"], DMOVER_STATE_DIR=host["state"])
+    environment = {"HOME": host["home"], "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
     os.execvpe(words[0], words, environment)
 far.close()
 

@@ -216,13 +216,18 @@ impl<'a> Experiment<'a> {
         let mut words: Vec<OsString> = verb.iter().map(Into::into).collect();
         words.extend(["--json".into(), "--progress=never".into()]);
         words.push(format!("-j{}", rng.random_range(1..=4)).into());
-        if rng.random_bool(0.8) {
+        // Without it, large files are written under their final names.
+        if rng.random_bool(0.5) {
             words.push("--split-size=1M".into());
         }
         if verb[0] == "sync" && rng.random_bool(0.1) {
             words.push("--checksum".into());
         }
         words.extend(["--ssh-command".into(), hosts.ssh_command(route).into()]);
+        if let Some(host) = way.destination {
+            // Otherwise root has its state in a directory of this machine, where it outlives the seed.
+            words.extend(["--state-dir".into(), hosts.state(host).into()]);
+        }
         let (dmover, edits) = (Dmover::new(&options.program)?, rng.random());
         let story = Vec::new();
         Ok(Self { dmover, rng, ground, hosts, route, way, before, words, edits, story })

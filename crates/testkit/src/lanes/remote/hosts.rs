@@ -12,8 +12,6 @@ use crate::cluster::{Cluster, Relay, Sshd};
 const LOGIN: &str = include_str!("../../../python/login.py");
 /// The hosts; a number of a host is its place here, and that of its line at the relay.
 pub const NAMES: [&str; 2] = ["far", "other"];
-/// The state directory of agents, below the home directory.
-const STATE: &str = "state";
 /// Longer than an agent takes that does not hear from its peer any more.
 const ENDING: Duration = Duration::from_secs(90);
 
@@ -41,14 +39,11 @@ impl Hosts {
     pub fn start(program: &Path) -> Result<Self> {
         let cluster = Cluster::new(&NAMES)?;
         let relay = Relay::default();
-        // Root would have its state in a directory of this machine.
-        let state = format!("export DMOVER_STATE_DIR=\"$HOME/{STATE}\"");
-        let run = "exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"";
-        let force = format!("ForceCommand cd \"$HOME\"; {state}; {run}\n");
+        let force = "ForceCommand cd \"$HOME\"; exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"\n";
         let (mut servers, mut client, mut plain) = (Vec::new(), String::new(), json!({}));
         for (line, name) in NAMES.into_iter().enumerate() {
             let host = cluster.host(name);
-            servers.push(Sshd::start_with(host, &force)?);
+            servers.push(Sshd::start_with(host, force)?);
             let port = relay.to((host.address(), 22).into(), line)?;
             client += &format!(
                 "Host {name}\n  HostName 127.0.0.1\n  Port {port}\n  HostKeyAlias {name}\n"
@@ -58,7 +53,7 @@ impl Hosts {
             let words = words.ok().context("names of namespaces are text")?;
             let home = home(&servers[0], name);
             plain[name] = json!({
-                "port": relay.meeting(line)?, "home": home, "state": home.join(STATE), "words": words,
+                "port": relay.meeting(line)?, "home": home, "words": words,
             });
         }
         let usual = servers[0].client_config_path();
@@ -86,6 +81,11 @@ impl Hosts {
 
     fn home(&self, name: &str) -> PathBuf {
         home(&self.servers[0], name)
+    }
+
+    /// A state directory for jobs that a host runs.
+    pub fn state(&self, host: usize) -> PathBuf {
+        self.home(NAMES[host]).join("state")
     }
 
     /// The value of `--ssh-command`.
@@ -131,10 +131,10 @@ impl Hosts {
         }
     }
 
-    /// Forgets what jobs have left in the state directories there.
+    /// Forgets what jobs have left in the state directories.
     pub fn forget(&self) -> Result<()> {
-        for name in NAMES {
-            let state = self.home(name).join(STATE);
+        for host in 0..NAMES.len() {
+            let state = self.state(host);
             if state.exists() {
                 std::fs::remove_dir_all(state)?;
             }
