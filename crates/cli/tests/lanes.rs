@@ -5,8 +5,8 @@
 use dmover_testkit::image::FileSystem;
 use dmover_testkit::lanes::{
     LaneOptions, attributes, brokers, corruption, differential, digests, faults, filters, kill,
-    live, memory, pairs, powercut, recorded, renames, resume, seccomp, snapshots, sparse, swap,
-    watch,
+    live, memory, pairs, powercut, recorded, remote, renames, resume, seccomp, snapshots, sparse,
+    swap, watch,
 };
 use dmover_testkit::skip;
 use std::path::PathBuf;
@@ -33,6 +33,11 @@ fn kills_leave_nothing_that_looks_complete() {
 #[test]
 fn killed_passes_go_on_and_do_nothing_twice() {
     resume::resume(&options(48)).unwrap().assert_clean();
+}
+
+#[test]
+fn jobs_between_hosts_survive_kills_and_cuts() {
+    remote::remote(&options(12)).unwrap().assert_clean();
 }
 
 #[test]

@@ -8,7 +8,7 @@ use dmover_schedule::thread;
 use dmover_schedule::thread::JoinHandle;
 use dmover_tree::{RemoteTree, RemoteTrees};
 use dmover_wire::agent::WithHead;
-use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream};
+use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream, SOURCE_LOST};
 use dmover_wire::{decode, encode};
 use std::io::Read;
 use std::sync::Arc;
@@ -190,6 +190,9 @@ impl Line for SourceLine {
 
     fn fatal(&self, why: &Broken) -> Fatal {
         match why {
+            Broken::Cancelled(reason) if reason.starts_with(SOURCE_LOST) => {
+                Fatal::unavailable(reason, "check the network, then run the same command again")
+            }
             Broken::Cancelled(reason) => Fatal::refused(
                 format!("the host of the command refuses: {reason}"),
                 "use one version of dmover on both hosts",

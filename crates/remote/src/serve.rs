@@ -2,9 +2,10 @@
 use dmover_model::{EntryKind, FollowLinks, PathBytes};
 use dmover_net::agent::Service;
 use dmover_net::connection::{Broken, Channel};
-use dmover_schedule::sync::OnceLock;
+use dmover_schedule::sync::RwLock;
 use dmover_wire::agent::{Begin, Begun, Inspection, Request, RootKind, UNKNOWN_REQUEST};
 use dmover_wire::{decode, encode};
+use std::sync::{Arc, PoisonError};
 
 use crate::joined::send;
 use tree::Tree;
@@ -23,13 +24,14 @@ pub struct TreeService {
     path: PathBytes,
     /// The only way of following symbolic links that the other side may ask for.
     follow: Option<FollowLinks>,
-    tree: OnceLock<Tree>,
+    /// What the pass that began last reads.
+    tree: RwLock<Option<Arc<Tree>>>,
 }
 
 impl TreeService {
     /// Serves the root at a path. Nothing is opened before the other side begins.
     pub fn new(path: PathBytes) -> Self {
-        Self { path, follow: None, tree: OnceLock::new() }
+        Self { path, follow: None, tree: RwLock::default() }
     }
 
     /// Serves a root to a host that may read nothing but what the job of this host names. `follow`: which symbolic links the job
@@ -65,13 +67,14 @@ impl TreeService {
                 return Ok(Begun::Refused { message, hint });
             }
         };
-        match self.tree.set(tree) {
-            Ok(()) => {
-                let clock = self.tree.get().and_then(Tree::clock);
-                Ok(Begun::Root { root, clock })
-            }
-            Err(_) => Err(Broken::Cancelled("the tree is open".into())),
-        }
+        let clock = tree.clock();
+        // A job may need another pass, which reads the tree as it is then. Requests of the last pass keep what they have.
+        *self.tree.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(tree));
+        Ok(Begun::Root { root, clock })
+    }
+
+    fn tree(&self) -> Option<Arc<Tree>> {
+        self.tree.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -86,8 +89,7 @@ impl Service for TreeService {
             Request::Begin(begin) => return send(channel, &encode(&self.begin(begin)?)),
             _ => {}
         }
-        let tree = self.tree.get();
-        let tree = tree.ok_or_else(|| Broken::Cancelled("no tree was opened".into()))?;
+        let tree = self.tree().ok_or_else(|| Broken::Cancelled("no tree was opened".into()))?;
         match request {
             Request::Inspect | Request::Begin(_) => Ok(()),
             Request::Open { at, follows } => send(channel, &encode(&tree.open_at(&at, follows))),

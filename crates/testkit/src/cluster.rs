@@ -13,6 +13,7 @@ mod http;
 mod nats;
 mod network;
 mod prometheus;
+mod relay;
 mod slurm;
 mod sshd;
 mod tool;
@@ -28,6 +29,7 @@ pub use self::cutter::Cutter;
 pub use self::host::Host;
 pub use self::nats::{NatsClient, NatsServer, nats_request};
 pub use self::prometheus::{Prometheus, Scrape};
+pub use self::relay::Relay;
 pub use self::slurm::Slurm;
 pub use self::sshd::Sshd;
 

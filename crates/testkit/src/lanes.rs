@@ -20,6 +20,7 @@ pub mod memory;
 pub mod pairs;
 pub mod powercut;
 pub mod recorded;
+pub mod remote;
 pub mod renames;
 pub mod resume;
 pub mod run;
@@ -204,6 +205,7 @@ pub const LANES: &[(&str, &str, u64, Lane)] = &[
     ("kill", "kill -9 at any moment, then the same command again", 500, kill::kill),
     ("resume", "kill -9 of passes, then the same command goes on", 1000, resume::resume),
     ("fleet", "movers, coordinator and broker killed, stopped, made to forget", 500, fleet::fleet),
+    ("remote", "either side killed or the connection cut, then again", 300, remote::remote),
     (
         "attributes",
         "one attribute changed on either side between passes",

@@ -147,6 +147,11 @@ impl Host {
         network::pids_in(std::slice::from_ref(&self.namespace))
     }
 
+    /// Kills one process of this host. One that has ended, or that is not on this host, is left in peace.
+    pub fn kill(&self, pid: u32) {
+        network::kill_if_in(pid, std::slice::from_ref(&self.namespace));
+    }
+
     /// Kills every process on this host and waits until they are gone. Peers see closed connections;
     /// cut the link first for a host that falls silent.
     pub fn kill_all(&self) -> Result<()> {

@@ -247,7 +247,7 @@ pub(super) fn kill_all_in(namespaces: &[String]) -> Result<()> {
 }
 
 /// The id of a process may go to a stranger at any time, but not while a descriptor holds it.
-fn kill_if_in(process: u32, namespaces: &[String]) {
+pub(super) fn kill_if_in(process: u32, namespaces: &[String]) {
     let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return };
     let Ok(held) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return };
     let Some(identity_now) = identity_of(process) else { return };

@@ -1,0 +1,148 @@
+//! Two hosts that are reached by a real ssh or by a login without one, both through a relay that counts and stops.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use crate::cluster::{Cluster, Relay, Sshd};
+
+/// A login without ssh, which takes a tenth of the time.
+const LOGIN: &str = include_str!("../../../python/login.py");
+/// The hosts; a number of a host is its place here, and that of its line at the relay.
+pub const NAMES: [&str; 2] = ["far", "other"];
+/// Longer than an agent takes that does not hear from its peer any more.
+const ENDING: Duration = Duration::from_secs(90);
+
+/// How a job reaches its hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// The real ssh and sshd.
+    Ssh,
+    /// A shell at the other end of a socket.
+    Plain,
+}
+
+/// The hosts, and what stands between them and the job.
+pub struct Hosts {
+    // Dropped before the cluster.
+    servers: Vec<Sshd>,
+    cluster: Cluster,
+    pub relay: Relay,
+    client_config: PathBuf,
+    login: PathBuf,
+    login_hosts: PathBuf,
+}
+
+impl Hosts {
+    pub fn start(program: &Path) -> Result<Self> {
+        let cluster = Cluster::new(&NAMES)?;
+        let relay = Relay::default();
+        let force = "ForceCommand cd \"$HOME\"; exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"\n";
+        let (mut servers, mut client, mut plain) = (Vec::new(), String::new(), json!({}));
+        for (line, name) in NAMES.into_iter().enumerate() {
+            let host = cluster.host(name);
+            servers.push(Sshd::start_with(host, force)?);
+            let port = relay.to((host.address(), 22).into(), line)?;
+            client += &format!(
+                "Host {name}\n  HostName 127.0.0.1\n  Port {port}\n  HostKeyAlias {name}\n"
+            );
+            let words: Vec<_> = host.words().into_iter().map(|w| w.into_string()).collect();
+            let words = words.into_iter().collect::<Result<Vec<_>, _>>();
+            let words = words.ok().context("names of namespaces are text")?;
+            let home = home(&servers[0], name);
+            plain[name] = json!({
+                "port": relay.meeting(line)?, "home": home, "words": words,
+            });
+        }
+        let usual = servers[0].client_config_path();
+        // Whatever comes first counts; a condition holds until the next one.
+        client += &format!("Match all\nInclude {}\n", usual.display());
+        let at = |name: &str| cluster.directory().join(name);
+        let hosts = Self {
+            client_config: at("relayed"),
+            login: at("login.py"),
+            login_hosts: at("hosts.json"),
+            servers: servers,
+            cluster,
+            relay,
+        };
+        std::fs::write(&hosts.client_config, client)?;
+        std::fs::write(&hosts.login, LOGIN)?;
+        std::fs::write(&hosts.login_hosts, plain.to_string())?;
+        for name in NAMES {
+            let place = hosts.home(name).join(".local/bin");
+            std::fs::create_dir_all(&place)?;
+            std::os::unix::fs::symlink(std::fs::canonicalize(program)?, place.join("dmover"))?;
+        }
+        Ok(hosts)
+    }
+
+    fn home(&self, name: &str) -> PathBuf {
+        home(&self.servers[0], name)
+    }
+
+    /// A state directory for jobs that a host runs.
+    pub fn state(&self, host: usize) -> PathBuf {
+        self.home(NAMES[host]).join("state")
+    }
+
+    /// The value of `--ssh-command`.
+    pub fn ssh_command(&self, route: Route) -> String {
+        match route {
+            Route::Ssh => format!("ssh -F {}", self.client_config.display()),
+            Route::Plain => {
+                let (login, hosts) = (self.login.display(), self.login_hosts.display());
+                format!("python3 -I -S {login} {hosts}")
+            }
+        }
+    }
+
+    /// The agents that run on a host.
+    pub fn agents(&self, host: usize) -> Result<Vec<u32>> {
+        let pids = self.cluster.host(NAMES[host]).pids()?;
+        let is_agent = |pid: &u32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.ends_with(b"\0agent\0--stdio\0")
+        };
+        Ok(pids.into_iter().filter(is_agent).collect())
+    }
+
+    /// Kills the agents of a host; answers whether there were any.
+    pub fn kill_agents(&self, host: usize) -> Result<bool> {
+        let agents = self.agents(host)?;
+        agents.iter().for_each(|pid| self.cluster.host(NAMES[host]).kill(*pid));
+        Ok(!agents.is_empty())
+    }
+
+    /// Waits until no agent runs any more.
+    pub fn wait_quiet(&self) -> Result<()> {
+        let deadline = Instant::now() + ENDING;
+        loop {
+            let mut running = self.agents(0)?;
+            running.extend(self.agents(1)?);
+            if running.is_empty() {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "agents {running:?} do not end");
+            // A poll: they are children of others.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Forgets what jobs have left in the state directories.
+    pub fn forget(&self) -> Result<()> {
+        for host in 0..NAMES.len() {
+            let state = self.state(host);
+            if state.exists() {
+                std::fs::remove_dir_all(state)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn home(server: &Sshd, name: &str) -> PathBuf {
+    server.client_config_path().with_file_name(name)
+}
