@@ -61,6 +61,8 @@ pub struct Plan {
     pub rounds: Vec<Round>,
     /// What goes wrong in these runs.
     pub fault: Fault,
+    /// In the runs before the last one, somebody else gives the same command at the same time.
+    pub has_rival: bool,
     /// Calls about paths with these words in them become part of the story.
     pub watched: Option<String>,
 }
@@ -116,6 +118,7 @@ impl Plan {
             changes: random.random_bool(0.3),
             rounds,
             fault,
+            has_rival: random.random_bool(0.2),
             watched: None,
         }
     }

@@ -104,6 +104,18 @@ enum Ended {
     Panicked(String),
 }
 
+/// A command that runs.
+struct Running {
+    process: Process<Ended>,
+    machine: Arc<Machine>,
+    told: Arc<Told>,
+}
+
+/// Whether a run gave way to another one.
+fn is_refusal(ended: &Ended) -> bool {
+    matches!(ended, Ended::Failed(words) if words.contains("already"))
+}
+
 struct Scene<'p> {
     plan: &'p Plan,
     state: &'p Path,
@@ -209,7 +221,8 @@ impl<'p> Scene<'p> {
             self.disturb();
             return;
         }
-        let ended = self.run(Some(round.at_call), "a disturbed run");
+        let has_rival = self.plan.has_rival && round.ending == Ending::Kill;
+        let ended = self.run_beside(Some(round.at_call), "a disturbed run", has_rival);
         if ended != Ended::Killed {
             return;
         }
@@ -263,31 +276,25 @@ impl<'p> Scene<'p> {
         self.broken.extend(lost.iter().map(|it| format!("after a power cut at the end: {it}")));
     }
 
-    /// Runs the command, and kills it at a call.
-    fn run(&mut self, kill_at: Option<u64>, what: &str) -> Ended {
-        let disk = |disk: &mut Disk| {
-            let clock = disk.clock().clone();
-            std::mem::replace(disk, Disk::new(Profile::default(), clock, 0))
-        };
-        let source = Volume::new(SOURCE, 1, disk(&mut self.source));
-        let destination = Volume::new(DESTINATION, 2, disk(&mut self.destination));
-        let volumes = vec![Arc::clone(&source), Arc::clone(&destination)];
-        if self.plan.watched.is_some() {
-            for volume in &volumes {
-                volume.disk().faults_mut().trace_last(1 << 20);
-            }
-        }
+    /// Starts the command.
+    fn start(&self, volumes: &[Arc<Volume>], kill_at: Option<u64>) -> Running {
         let judge = move |calls| match kill_at {
             Some(at) if calls >= at => Verdict::Kill,
             _ => Verdict::Proceed,
         };
         let boot = format!("boot-{}", self.boots);
-        let machine = Machine::new(volumes.clone(), Actor::root(), boot, Box::new(judge));
+        let machine = Machine::new(volumes.to_vec(), Actor::root(), boot, Box::new(judge));
         let (plan, state) = (self.plan.clone(), self.state.to_owned());
         let told = Arc::new(Told::default());
         let heard = Arc::clone(&told);
         let process =
             Process::start("dmover", machine.clone(), move || command(&plan, &state, &heard));
+        Running { process, machine, told }
+    }
+
+    /// Waits for its end.
+    fn join(&mut self, running: Running, what: &str) -> Ended {
+        let Running { process, machine, told } = running;
         let ended = match process.join() {
             Ok(ended) => ended,
             Err(Failed::Killed) => Ended::Killed,
@@ -300,6 +307,38 @@ impl<'p> Scene<'p> {
         machine.end();
         self.story.push(format!("{what}: {} calls, {ended:?}", machine.calls()));
         self.story.append(&mut lock(&told.0));
+        ended
+    }
+
+    /// Runs the command, and kills it at a call.
+    fn run(&mut self, kill_at: Option<u64>, what: &str) -> Ended {
+        self.run_beside(kill_at, what, false)
+    }
+
+    /// The same, perhaps while somebody else gives the same command.
+    fn run_beside(&mut self, kill_at: Option<u64>, what: &str, has_rival: bool) -> Ended {
+        let disk = |disk: &mut Disk| {
+            let clock = disk.clock().clone();
+            std::mem::replace(disk, Disk::new(Profile::default(), clock, 0))
+        };
+        let source = Volume::new(SOURCE, 1, disk(&mut self.source));
+        let destination = Volume::new(DESTINATION, 2, disk(&mut self.destination));
+        let volumes = vec![Arc::clone(&source), Arc::clone(&destination)];
+        if self.plan.watched.is_some() {
+            for volume in &volumes {
+                volume.disk().faults_mut().trace_last(1 << 20);
+            }
+        }
+        let first = self.start(&volumes, kill_at);
+        let rival = has_rival.then(|| self.start(&volumes, None));
+        let ended = self.join(first, what);
+        let others = rival.map(|rival| self.join(rival, "somebody else's run"));
+        if let Some(Ended::Failed(words)) = others.as_ref().filter(|_| !is_refusal(&ended))
+            && self.plan.fault == Fault::None
+            && !words.contains("already")
+        {
+            self.broken.push(format!("somebody else's run failed: {words}"));
+        }
         self.watch(&volumes);
         let take = |volume: &Volume, disk: &mut Disk| {
             let clock = disk.clock().clone();

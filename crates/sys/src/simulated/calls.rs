@@ -18,6 +18,9 @@ use std::os::fd::AsRawFd;
 use super::{Kind, Lock, Machine, Opened, OwnedFd, Volume, errno, find, lock, machine};
 use crate::{AsFd, BorrowedFd, Errno, Result};
 
+/// How long to wait for a lock before the next attempt.
+const WAIT: std::time::Duration = std::time::Duration::from_millis(1);
+
 /// The bytes of a path.
 fn bytes(path: impl Arg) -> Result<Vec<u8>> {
     Ok(path.into_c_str()?.to_bytes().to_vec())
@@ -593,7 +596,7 @@ pub fn fcntl_setfl(fd: impl AsFd, flags: OFlags) -> Result<()> {
 
 pub fn flock(fd: impl AsFd, operation: FlockOperation) -> Result<()> {
     let Some((machine, opened)) = find(fd.as_fd()) else {
-        return rustix::fs::flock(fd, operation);
+        return flock_real(fd.as_fd(), operation);
     };
     let inode = machine.with(&opened, |user, object| user.stat(object))?.identity.inode;
     let of = machine.lock_owner(&opened);
@@ -611,9 +614,27 @@ pub fn flock(fd: impl AsFd, operation: FlockOperation) -> Result<()> {
         if !waits {
             return Err(Errno::WOULDBLOCK);
         }
-        dmover_schedule::thread::sleep(std::time::Duration::from_millis(1));
+        dmover_schedule::thread::sleep(WAIT);
     }
     Ok(())
+}
+
+/// A lock of a real file: whoever waits for it lets others run.
+fn flock_real(fd: BorrowedFd<'_>, operation: FlockOperation) -> Result<()> {
+    let at_once = match operation {
+        FlockOperation::LockShared => FlockOperation::NonBlockingLockShared,
+        FlockOperation::LockExclusive => FlockOperation::NonBlockingLockExclusive,
+        other => other,
+    };
+    if machine().is_none() || at_once == operation {
+        return rustix::fs::flock(fd, operation);
+    }
+    loop {
+        match rustix::fs::flock(fd, at_once) {
+            Err(Errno::WOULDBLOCK) => dmover_schedule::thread::sleep(WAIT),
+            result => return result,
+        }
+    }
 }
 
 fn is_whole(lock: &Lock) -> bool {
