@@ -61,7 +61,7 @@ pub struct Plan {
     pub rounds: Vec<Round>,
     /// What goes wrong in these runs.
     pub fault: Fault,
-    /// In the runs before the last one, somebody else gives the same command at the same time.
+    /// In the runs before the last one, another user gives the same command at the same time.
     pub has_rival: bool,
     /// Calls about paths with these words in them become part of the story.
     pub watched: Option<String>,

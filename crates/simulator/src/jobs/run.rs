@@ -315,7 +315,7 @@ impl<'p> Scene<'p> {
         self.run_beside(kill_at, what, false)
     }
 
-    /// The same, perhaps while somebody else gives the same command.
+    /// The same, perhaps while another user gives the same command.
     fn run_beside(&mut self, kill_at: Option<u64>, what: &str, has_rival: bool) -> Ended {
         let disk = |disk: &mut Disk| {
             let clock = disk.clock().clone();
@@ -332,12 +332,12 @@ impl<'p> Scene<'p> {
         let first = self.start(&volumes, kill_at);
         let rival = has_rival.then(|| self.start(&volumes, None));
         let ended = self.join(first, what);
-        let others = rival.map(|rival| self.join(rival, "somebody else's run"));
+        let others = rival.map(|rival| self.join(rival, "another user's run"));
         if let Some(Ended::Failed(words)) = others.as_ref().filter(|_| !is_refusal(&ended))
             && self.plan.fault == Fault::None
             && !words.contains("already")
         {
-            self.broken.push(format!("somebody else's run failed: {words}"));
+            self.broken.push(format!("another user's run failed: {words}"));
         }
         self.watch(&volumes);
         let take = |volume: &Volume, disk: &mut Disk| {
