@@ -71,10 +71,10 @@ fn who_waits_for_each_other_is_found() {
 
 #[test]
 fn time_passes_only_as_far_as_somebody_waits() {
-    // Nothing to poll for: no real time passes.
     let real = std::time::Instant::now();
     let (told, _) = simulate(settings(1), || {
         let begun = Instant::now();
+        // Nothing to poll for: no real time passes.
         let sleeper = thread::spawn(|| thread::sleep(Duration::from_hours(2)));
         let (_sender, receiver) = mpsc::channel::<()>();
         let waited = receiver.recv_timeout(Duration::from_hours(1));
