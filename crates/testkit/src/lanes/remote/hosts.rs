@@ -1,5 +1,7 @@
 //! Two hosts that are reached by a real ssh or by a login without one, both through a relay that counts and stops.
 
+use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -32,7 +34,7 @@ pub struct Hosts {
     pub relay: Relay,
     client_config: PathBuf,
     login: PathBuf,
-    login_hosts: PathBuf,
+    login_config: PathBuf,
 }
 
 impl Hosts {
@@ -45,10 +47,9 @@ impl Hosts {
             let host = cluster.host(name);
             servers.push(Sshd::start_with(host, force)?);
             let port = relay.to((host.address(), 22).into(), line)?;
-            client += &format!(
-                "Host {name}\n  HostName 127.0.0.1\n  Port {port}\n  HostKeyAlias {name}\n"
-            );
-            let words: Vec<_> = host.words().into_iter().map(|w| w.into_string()).collect();
+            writeln!(client, "Host {name}\n  HostName 127.0.0.1\n  Port {port}")?;
+            writeln!(client, "  HostKeyAlias {name}")?;
+            let words: Vec<_> = host.words().into_iter().map(OsString::into_string).collect();
             let words = words.into_iter().collect::<Result<Vec<_>, _>>();
             let words = words.ok().context("names of namespaces are text")?;
             let home = home(&servers[0], name);
@@ -58,19 +59,19 @@ impl Hosts {
         }
         let usual = servers[0].client_config_path();
         // Whatever comes first counts; a condition holds until the next one.
-        client += &format!("Match all\nInclude {}\n", usual.display());
+        writeln!(client, "Match all\nInclude {}", usual.display())?;
         let at = |name: &str| cluster.directory().join(name);
         let hosts = Self {
             client_config: at("relayed"),
             login: at("login.py"),
-            login_hosts: at("hosts.json"),
-            servers: servers,
+            login_config: at("hosts.json"),
+            servers,
             cluster,
             relay,
         };
         std::fs::write(&hosts.client_config, client)?;
         std::fs::write(&hosts.login, LOGIN)?;
-        std::fs::write(&hosts.login_hosts, plain.to_string())?;
+        std::fs::write(&hosts.login_config, plain.to_string())?;
         for name in NAMES {
             let place = hosts.home(name).join(".local/bin");
             std::fs::create_dir_all(&place)?;
@@ -93,7 +94,7 @@ impl Hosts {
         match route {
             Route::Ssh => format!("ssh -F {}", self.client_config.display()),
             Route::Plain => {
-                let (login, hosts) = (self.login.display(), self.login_hosts.display());
+                let (login, hosts) = (self.login.display(), self.login_config.display());
                 format!("python3 -I -S {login} {hosts}")
             }
         }
@@ -112,7 +113,9 @@ impl Hosts {
     /// Kills the agents of a host; answers whether there were any.
     pub fn kill_agents(&self, host: usize) -> Result<bool> {
         let agents = self.agents(host)?;
-        agents.iter().for_each(|pid| self.cluster.host(NAMES[host]).kill(*pid));
+        for pid in &agents {
+            self.cluster.host(NAMES[host]).kill(*pid);
+        }
         Ok(!agents.is_empty())
     }
 
