@@ -24,8 +24,10 @@ impl Mover<'_> {
         let metadata = source.metadata.clone();
         let all = ByteRange { start: 0, end: pair.source.metadata.size };
         let last = planned.record.destination_name().as_bytes();
-        if self.engine.is_suspect(level, last, (found.ctime, found.size)) {
-            // If it could not be written, memory may still have what storage has not.
+        let is_doubtful =
+            self.is_doubtful || self.engine.is_doubtful(level, planned.record.name.as_bytes());
+        if is_doubtful || self.engine.is_suspect(level, last, (found.ctime, found.size)) {
+            // If an earlier run could not write it, memory may still have what storage has not.
             pair.destination.forget(all.end);
         }
         let differs = self.compare_range(level, &planned.record, &pair, all)?;

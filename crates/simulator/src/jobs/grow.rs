@@ -148,10 +148,15 @@ impl<'a> Grower<'a> {
             let mode = modes[self.random.random_range(0..modes.len())];
             user.set_mode((directory, name), mode)?;
         }
-        if matches!(of.kind, EntryKind::File | EntryKind::Directory) && self.random.random_bool(0.2)
-        {
-            let value = vec![self.random.random(); self.random.random_range(0..300)];
-            user.set_xattr((directory, name), b"user.note", &value, XattrMode::Set)?;
+        if matches!(of.kind, EntryKind::File | EntryKind::Directory) {
+            if self.random.random_bool(0.3) {
+                // It may have none.
+                let _ = user.remove_xattr((directory, name), b"user.note");
+            }
+            if self.random.random_bool(0.3) {
+                let value = vec![self.random.random(); self.random.random_range(0..300)];
+                user.set_xattr((directory, name), b"user.note", &value, XattrMode::Set)?;
+            }
         }
         if with_times {
             let (read, written) = (self.time(), self.time());
