@@ -117,8 +117,7 @@ impl HeldFileSystems {
         for above in target.ancestors() {
             match path::open_directory(above) {
                 Ok(directory) => found = Some(directory),
-                // It does not exist yet, or this user may write below it only.
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => continue,
+                Err(e) if is_no_directory_for_us(e) => continue,
                 Err(error) => return Err(error),
             }
             break;
@@ -183,6 +182,12 @@ impl HeldFileSystems {
             }
         }
     }
+}
+
+/// Whether a path leads to no directory that this user may open: it does not exist yet, or this user may only write below it.
+fn is_no_directory_for_us(error: Errno) -> bool {
+    use Errno as E;
+    matches!(error, E::NOENT | E::NOTDIR | E::ACCESS | E::LOOP | E::NAMETOOLONG | E::INVAL)
 }
 
 /// Whether data of a file system may stay in the memory of this host for a while. After close(2), a file server is
