@@ -70,7 +70,7 @@ fn hold(
             "cannot read which file system '{}' is on: {error}",
             error.path.to_path().display()
         ),
-        hint: "nothing was changed; run the same command again when it answers".into(),
+        hint: "run the same command again when the file system answers".into(),
     })?;
     let places = held.into_iter().map(written).collect();
     Ok((Arc::new(volumes), places))

@@ -76,7 +76,7 @@ impl HeldFileSystems {
     /// lose data there.
     ///
     /// # Errors
-    /// A directory cannot be looked at: what a power cut would take there could not be known.
+    /// The file system of a directory cannot be read, so a later run could not know what a power cut took there.
     pub fn hold(&mut self, targets: &[PathBuf]) -> Result<Vec<HeldPlace>, EntryError> {
         // Several sources go into one directory.
         let above: BTreeSet<&Path> = match targets {

@@ -129,11 +129,11 @@ pub fn open_handle(mount: impl AsFd, handle: &[u8]) -> Result<OwnedFd> {
     }
 }
 
-#[allow(clippy::useless_conversion, unsafe_code)] // simulations have a type of their own
 /// Takes a descriptor that a call has just made.
 ///
 /// # Safety
 /// Nobody else closes it.
+#[allow(clippy::useless_conversion, unsafe_code)] // simulations have a type of their own
 unsafe fn own(fd: std::os::fd::RawFd) -> OwnedFd {
     // SAFETY: as the caller says.
     unsafe { KernelFd::from_raw_fd(fd) }.into()

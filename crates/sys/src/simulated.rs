@@ -74,7 +74,7 @@ pub enum Verdict {
     Kill,
 }
 
-/// What decides at each call; it is told how many calls there were before.
+/// Decides at each system call whether it is made. Its argument is the number of earlier calls of the process.
 pub type Judge = Box<dyn Fn(u64) -> Verdict + Send + Sync>;
 
 /// What one process sees.
