@@ -67,6 +67,7 @@ struct Opened {
     reads: bool,
     writes: bool,
     appends: bool,
+    keeps_atime: bool,
     /// The directory and the name by which it was opened, for paths in rules and records.
     at: Option<(u64, Box<[u8]>)>,
 }
@@ -459,7 +460,14 @@ impl User<'_> {
 
     /// The root, as a directory that can be listed.
     pub fn root(&mut self) -> Handle {
-        let opened = Opened { inode: ROOT, reads: true, writes: false, appends: false, at: None };
+        let opened = Opened {
+            inode: ROOT,
+            reads: true,
+            writes: false,
+            appends: false,
+            keeps_atime: false,
+            at: None,
+        };
         self.disk.add_handle(opened)
     }
 }

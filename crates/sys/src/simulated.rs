@@ -172,7 +172,7 @@ impl Machine {
         let line = |volume: &Arc<Volume>| {
             let (number, path) = (volume.number, volume.path.display());
             let id = mount_id(volume);
-            format!("{id} 1 253:{number} / {path} rw,noatime - ext4 /dev/memory{number} rw\n")
+            format!("{id} 1 253:{number} / {path} rw,relatime - ext4 /dev/memory{number} rw\n")
         };
         self.volumes.iter().map(line).collect::<String>().into_bytes()
     }

@@ -241,11 +241,12 @@ impl User<'_> {
         }
     }
 
-    /// The entry was read.
-    pub(super) fn touch_access(&mut self, inode: u64) {
+    /// The entry was read. `keeps_atime`: through a handle that leaves no trace.
+    pub(super) fn touch_access(&mut self, inode: u64, keeps_atime: bool) {
         let now = self.disk.stamp();
         let of = self.attributes(inode);
         let is_due = match self.disk.profile.atime {
+            _ if keeps_atime => false,
             AtimeRule::Never => false,
             AtimeRule::Always => true,
             AtimeRule::Relative => {

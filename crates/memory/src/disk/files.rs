@@ -15,6 +15,7 @@ impl User<'_> {
     pub fn read(&mut self, file: Handle, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.call(Call::Read, &[file.into()], |user, fault| {
             let inode = user.file(file, false)?;
+            let keeps_atime = user.disk.opened(file)?.keeps_atime;
             let most = match fault {
                 Some(Fault::Partial(most)) => buffer.len().min(most),
                 _ => buffer.len(),
@@ -23,7 +24,7 @@ impl User<'_> {
             if fault == Some(Fault::Altered) {
                 user.alter(&mut buffer[..length]);
             }
-            user.touch_access(inode);
+            user.touch_access(inode, keeps_atime);
             Ok(length)
         })
     }

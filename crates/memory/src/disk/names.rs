@@ -73,9 +73,9 @@ impl User<'_> {
             if !opened.reads {
                 return Err(Errno::BADF);
             }
-            let inode = opened.inode;
+            let (inode, keeps_atime) = (opened.inode, opened.keeps_atime);
             let (entries, cursor) = user.disk.cached.list(inode, after, most)?;
-            user.touch_access(inode);
+            user.touch_access(inode, keeps_atime);
             let listed = |entry: crate::inode::Entry| Listed {
                 kind: user.node(entry.inode).kind,
                 inode: entry.inode,

@@ -31,6 +31,8 @@ pub struct Open {
     pub truncates: bool,
     /// It must be a directory.
     pub is_directory: bool,
+    /// Reading it is no access (`O_NOATIME`).
+    pub keeps_atime: bool,
 }
 
 impl Open {
@@ -43,6 +45,7 @@ impl Open {
         is_exclusive: false,
         truncates: false,
         is_directory: false,
+        keeps_atime: false,
     };
     /// For writing into an existing file.
     pub const WRITE: Self = Self { reads: false, writes: true, ..Self::READ };
@@ -207,8 +210,8 @@ impl User<'_> {
     }
 
     fn add(&mut self, inode: u64, how: Open, at: Option<(u64, Box<[u8]>)>) -> Handle {
-        let Open { reads, writes, appends, .. } = how;
-        self.disk.add_handle(Opened { inode, reads, writes, appends, at })
+        let Open { reads, writes, appends, keeps_atime, .. } = how;
+        self.disk.add_handle(Opened { inode, reads, writes, appends, keeps_atime, at })
     }
 
     fn open_new(&mut self, directory: u64, name: &[u8], how: Open) -> Result<u64> {
@@ -250,6 +253,9 @@ impl User<'_> {
         let wanted = if how.reads { READ } else { 0 } | if writes { WRITE } else { 0 };
         self.permit(inode, wanted)?;
         if self.attributes(inode).append_only && (how.truncates || how.writes && !how.appends) {
+            return Err(Errno::PERM);
+        }
+        if how.keeps_atime && !self.actor.acts_as_owner(&self.attributes(inode)) {
             return Err(Errno::PERM);
         }
         if !matches!(kind, EntryKind::File | EntryKind::Directory) {

@@ -353,6 +353,7 @@ fn flags(how: How) -> OFlags {
         (OFlags::EXCL, how.creates.is_some() && how.is_exclusive),
         (OFlags::TRUNC, how.truncates),
         (OFlags::DIRECTORY, how.is_directory),
+        (OFlags::NOATIME, how.keeps_atime),
     ] {
         flags.set(flag, is_set);
     }

@@ -374,6 +374,14 @@ fn set_time(time: Time) -> SetTime {
 }
 
 fn open(how: How) -> Open {
-    let How { reads, writes, appends, creates, is_exclusive, truncates, is_directory } = how;
-    Open { reads, writes, appends, creates, is_exclusive, truncates, is_directory }
+    Open {
+        reads: how.reads,
+        writes: how.writes,
+        appends: how.appends,
+        creates: how.creates,
+        is_exclusive: how.is_exclusive,
+        truncates: how.truncates,
+        is_directory: how.is_directory,
+        keeps_atime: how.keeps_atime,
+    }
 }

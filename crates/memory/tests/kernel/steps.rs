@@ -172,6 +172,7 @@ pub struct How {
     pub is_exclusive: bool,
     pub truncates: bool,
     pub is_directory: bool,
+    pub keeps_atime: bool,
 }
 
 pub const SLOTS: usize = 3;
@@ -229,6 +230,7 @@ fn how(random: &mut ChaCha8Rng) -> How {
         is_exclusive: random.random_bool(0.5),
         truncates: writes && random.random_bool(0.2),
         is_directory: false,
+        keeps_atime: random.random_bool(0.2),
     }
 }
 

@@ -132,6 +132,7 @@ fn open_below(
         is_exclusive: flags.contains(OFlags::EXCL),
         truncates: flags.contains(OFlags::TRUNC),
         is_directory: flags.contains(OFlags::DIRECTORY),
+        keeps_atime: flags.contains(OFlags::NOATIME),
     };
     if how.creates.is_some() {
         return user.open(from, path, how);
