@@ -35,6 +35,9 @@ struct Node {
     note: PartNote,
     /// A mover of an earlier run may still write to its temporary file: this run starts the file again.
     begins_anew: bool,
+    /// The task that reported it has begun again, and has its own node for the same directory: movers may still be at
+    /// work in it when nothing below this node is left. It is finished with the directories that links have changed.
+    is_of_earlier_holder: bool,
 }
 
 #[derive(Debug)]
@@ -316,7 +319,15 @@ impl Coordinator {
             self.next_node += 1;
             self.change(|| Change::Waiting { node: id, parent, finish: finish.clone() });
             let note = PartNote::default();
-            self.nodes.insert(id, Node { parent, holds: 1, finish, note, begins_anew: false });
+            let node = Node {
+                parent,
+                holds: 1,
+                finish,
+                note,
+                begins_anew: false,
+                is_of_earlier_holder: false,
+            };
+            self.nodes.insert(id, node);
             let DoneParts { ranges: covered, pieces } = done;
             self.note_parts(id, PartNote { covered, pieces, ..PartNote::default() });
             if let Some(flight) = self.flights.get_mut(&task) {
@@ -389,7 +400,15 @@ impl Coordinator {
             // One hold more, so that nothing ends before all are known.
             ended.extend((holds == 0).then_some(id));
             let holds = holds.max(1);
-            self.nodes.insert(id, Node { parent, holds, finish, note, begins_anew: false });
+            let node = Node {
+                parent,
+                holds,
+                finish,
+                note,
+                begins_anew: false,
+                is_of_earlier_holder: true,
+            };
+            self.nodes.insert(id, node);
         }
         for id in ended {
             self.release(Some(id), out);
@@ -514,6 +533,11 @@ impl Coordinator {
     /// temporary file. Every other task can be repeated as it is.
     fn expired(&mut self, task: Task, out: &mut Vec<Command>) {
         let Some(flight) = self.flights.get_mut(&task.id) else { return };
+        for id in &flight.reported {
+            if let Some(node) = self.nodes.get_mut(id) {
+                node.is_of_earlier_holder = true;
+            }
+        }
         flight.earlier.append(&mut flight.reported);
         flight.lost = task.lost_leases().collect();
         if matches!(task.kind, TaskKind::Chunk(_)) {
@@ -640,6 +664,13 @@ impl Coordinator {
             if self.stopping && !(is_seal && self.changes.is_none()) {
                 // A directory stays closed until the next run finishes it; the driver names the rest.
                 out.push(Command::Abandon(node.finish));
+                next = node.parent;
+                continue;
+            }
+            if node.is_of_earlier_holder
+                && let TaskKind::Finish(directories) = node.finish
+            {
+                out.push(Command::RecordDirty(directories));
                 next = node.parent;
                 continue;
             }

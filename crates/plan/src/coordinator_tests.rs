@@ -165,7 +165,9 @@ impl World {
                         inputs.push(Input::Extra(tasks.collect()));
                     }
                     Command::FetchDirty => {
-                        inputs.push(Input::Dirty(std::mem::take(&mut self.dirty)));
+                        let mut dirty = std::mem::take(&mut self.dirty);
+                        dirty.sort_by_key(|at| std::cmp::Reverse(at.path.as_bytes().len()));
+                        inputs.push(Input::Dirty(dirty));
                     }
                     Command::Withdraw => {
                         inputs.extend(self.out.drain(..).map(Input::Withdrawn));
@@ -258,7 +260,8 @@ impl World {
             TaskKind::Delete(names) => {
                 let depth = names[0].depth();
                 assert!(self.extra.iter().all(|later| later.depth() < depth), "deepest first");
-                assert!(self.finished.len() > self.tree.values().map(Vec::len).sum::<usize>());
+                let complete = self.finished.len() + self.dirty.len();
+                assert!(complete > self.tree.values().map(Vec::len).sum::<usize>());
                 self.deleted += names.len();
             }
             other => panic!("unexpected task {other:?}"),
@@ -456,6 +459,25 @@ proptest! {
         }
         prop_assert_eq!(world.finished.len(), directories);
     }
+}
+
+/// A scan that an earlier run has begun begins again, and makes entries in directories that the earlier run has
+/// reported, also when nothing is left below those.
+#[test]
+fn directories_of_an_earlier_run_are_finished_after_the_scan_that_begins_again() {
+    let scan = |path: &str| TaskKind::Scan { directory: directory(path), names: ScanNames::Root };
+    let finish = TaskKind::Finish(vec![directory("d")]);
+    let node = NodeId(0);
+    let note = PartNote::default();
+    let left = |id, node, kind| Shelved { node, task: Task::new(TaskId(id), kind, BUDGET) };
+    let mut coordinator = Coordinator::new(4, BUDGET).journalled();
+    let nodes = vec![LeftNode { id: node, parent: None, holds: 1, finish, note }];
+    coordinator.handle(Input::Resume { nodes, next: (TaskId(2), NodeId(1)) });
+    let tasks = vec![left(0, None, scan("")), left(1, Some(node), scan("d/e"))];
+    coordinator.handle(Input::Left { tasks, more: false });
+    let commands = coordinator.handle(Input::Done(TaskId(1), Outcome::default()));
+    assert_eq!(commands, [Command::RecordDirty(vec![directory("d")])]);
+    assert!(coordinator.take_changes().contains(&Change::Released(node)));
 }
 
 #[test]
