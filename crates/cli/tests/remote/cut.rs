@@ -213,6 +213,30 @@ fn an_interrupted_pass_is_completed_and_checked_by_the_same_command() {
     assert!(resumed > 0, "no pass was resumed");
 }
 
+/// SOURCE is known by what its host has there, not by what is at this path here: nothing.
+#[test]
+fn a_pass_from_another_host_is_resumed() {
+    let ends = ends!();
+    tree(&ends);
+    let line = "sync --json --split-size=500K -j2 --bwlimit=2M";
+    for (number, side) in ["", "other:"].into_iter().enumerate() {
+        let destination = format!("d{number}");
+        let home = ends.home("far", "below-home");
+        ends.bench.sh(&format!("mkdir {destination}; cp -a s '{}'", home.display()));
+        let words = ["far:below-home".into(), ends.at(side, &destination)];
+        let running = ends.start_run(line, &words);
+        assert!(running.wait_for_stdout("\"type\":\"item\"", 40), "{}", running.stderr_so_far());
+        running.signal(Signal::TERM);
+        assert_eq!(running.finish().unwrap().signal(), Some(15), "{side:?}");
+        eventually("agents to end", || ends.agents().is_empty());
+        let run = ends.run(line, &words).expect_code(0);
+        let summary = run.said().unwrap().summary.unwrap_or_else(|| panic!("{}", run.tell()));
+        assert_eq!(summary.0["resumed"], true, "{side:?}: {}", run.tell());
+        ends.bench.assert_same("s", &destination);
+        std::fs::remove_dir_all(home).unwrap();
+    }
+}
+
 #[test]
 fn usr1_asks_the_job_there_for_a_line() {
     let ends = ends!();

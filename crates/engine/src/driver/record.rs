@@ -13,6 +13,7 @@ use dmover_model::{
 use dmover_observe::lock;
 use dmover_plan::coordinator::{Change, Coordinator, Input};
 use dmover_plan::history::COARSE;
+use dmover_tree::RemoteTree;
 use std::collections::BTreeSet;
 
 use super::{Job, JobList};
@@ -28,7 +29,7 @@ pub(super) struct Recording {
     pub last: Option<LastPass>,
     entry: JournalEntry,
     /// Roots whose destination did not exist when the pass began.
-    unplaced: Vec<(PathBytes, PathBytes)>,
+    unplaced: Vec<(Option<String>, PathBytes)>,
     /// The number of devices in the journal.
     mounts: usize,
     pub is_resumed: bool,
@@ -276,29 +277,40 @@ pub(super) fn other_source(roots: &[Root], last: Option<&LastPass>) -> Option<Wi
 
 fn source(roots: &[Root]) -> String {
     let identity = |root: &Root| match root.source.remote() {
-        // The number of the file system depends on the host and the device, so that it is the same in each pass.
-        Some(tree) => {
-            let identity = tree.root().metadata.identity;
-            format!("{}:{}", identity.mount.0, identity.inode)
-        }
+        Some(tree) => identity_there(&**tree),
         None => source_identity(&root.source.path_here().to_path()),
     };
     roots.first().map(identity).unwrap_or_default()
 }
 
-fn ends(roots: &[Root]) -> Vec<(PathBytes, PathBytes)> {
-    roots.iter().map(|root| (root.source.path_here(), root.written_here())).collect()
+/// A tree of another host by its file system and inode. The number of the file system depends on the host and the
+/// device, so that it is the same in each pass.
+fn identity_there(tree: &dyn RemoteTree) -> String {
+    let identity = tree.root().metadata.identity;
+    format!("{}:{}", identity.mount.0, identity.inode)
 }
 
-/// Both ends of all roots by device and inode. `None`: one does not exist yet.
-fn objects(ends: &[(PathBytes, PathBytes)]) -> Option<String> {
-    let object = |at: &PathBytes| {
-        let (device, inode) = device_and_inode(&at.to_path())?;
-        Some(format!("{device}:{inode}"))
+/// The source of each root as an object, if it can be looked at, and the path of its destination.
+fn ends(roots: &[Root]) -> Vec<(Option<String>, PathBytes)> {
+    let source = |root: &Root| match root.source.remote() {
+        Some(tree) => Some(identity_there(&**tree)),
+        None => object(&root.source.path_here()),
     };
-    let pairs = ends
-        .iter()
-        .map(|(source, target)| Some(format!("{} {}", object(source)?, object(target)?)));
+    roots.iter().map(|root| (source(root), root.written_here())).collect()
+}
+
+/// What is at a path here, by device and inode.
+fn object(at: &PathBytes) -> Option<String> {
+    let (device, inode) = device_and_inode(&at.to_path())?;
+    Some(format!("{device}:{inode}"))
+}
+
+/// Both ends of all roots as objects. `None`: one does not exist yet.
+fn objects(ends: &[(Option<String>, PathBytes)]) -> Option<String> {
+    let pairs = ends.iter().map(|(source, target)| {
+        let source = source.as_ref()?;
+        Some(format!("{source} {}", object(target)?))
+    });
     let pairs: Option<Vec<String>> = pairs.collect();
     pairs.filter(|pairs| !pairs.is_empty()).map(|pairs| pairs.join("\n"))
 }
