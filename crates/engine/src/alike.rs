@@ -129,7 +129,8 @@ impl Mover<'_> {
             doubtful: !syncs && (self.is_doubtful || engine.is_doubtful(level, name)),
             racy: syncs
                 && (is_racy(&record.metadata, metadata)
-                    || (coarse && level.clocks().is_later(&record.metadata, metadata))
+                    || (coarse
+                        && engine.history.is_later(level.clocks(), &record.metadata, metadata))
                     || self.is_doubtful
                     || engine.is_doubtful(level, name)),
         }

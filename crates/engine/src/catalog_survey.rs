@@ -351,7 +351,7 @@ impl Mover<'_> {
         // If an entry was exchanged with another of the same size and time after both were checked, only this shows it.
         // Renamed and compared entries are known whatever their times: not every file system changes times then.
         let looked_at = || {
-            !level.clocks().is_later(&new, &old)
+            !engine.history.is_later(level.clocks(), &new, &old)
                 || engine.was_renamed(level, name.as_bytes())
                 || engine.is_doubtful(level, name.as_bytes())
         };

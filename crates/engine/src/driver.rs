@@ -15,7 +15,6 @@ use dmover_model::{
 };
 use dmover_observe::{Board, Counter, Counters, JobView, Monitor, NoMonitor, Stage, lock};
 use dmover_plan::coordinator::{Command, Coordinator, Input, Phase};
-use dmover_plan::history::History;
 use dmover_plan::temporary::TemporaryNames;
 use dmover_tree::RemoteTrees;
 use std::collections::{BTreeMap, VecDeque};
@@ -48,7 +47,7 @@ use mounted::tell_what_is_gone;
 use offer::offer;
 use outliving::Outliving;
 use pulse::Pulse;
-use record::{Recording, doubtful, last_pass, pass_began, refuse_what_was_emptied};
+use record::{Recording, doubtful, last_pass, refuse_what_was_emptied};
 use start::{
     begin_error_list, error_list, first_tasks, guard, header, refuse_what_cannot_be_held, remember,
     resolve, settle_losses, sharing,
@@ -306,12 +305,7 @@ impl Run {
         let mut spared = record.as_ref().map_or(Ok(Vec::new()), Recording::temporaries)?;
         let (large_files, starts) = large_files::open(job, id, fenced)?;
         spared.extend(large_files.temporaries());
-        let history = History {
-            seen_before: last.as_ref().and_then(|last| last.seen_before(spec)),
-            seen_until: last.as_ref().and_then(|last| last.seen_until(spec)),
-            pass_began: pass_began(record.as_ref(), last.as_ref()),
-            suspect_since: last.and_then(|last| last.unfinished_since_ms).map(|ms| ms / 1000),
-        };
+        let history = record::history(spec, record.as_ref(), last.as_ref());
         let facts = RunFacts {
             is_resumed: record.as_ref().is_some_and(|record| record.is_resumed),
             is_durable: spec.verb == Verb::Sync && !spec.policy.dry_run,

@@ -4,7 +4,7 @@ use dmover_model::{
 };
 use dmover_observe::{Activity, activity};
 use dmover_plan::acl;
-use dmover_plan::history::{Clocks, SKEW};
+use dmover_plan::history::Clocks;
 use dmover_schedule::sync::OnceLock;
 use dmover_sys::flags::{self, Project};
 use dmover_sys::stat::ATTRIBUTE_MOUNT_ROOT;
@@ -226,8 +226,7 @@ pub fn clocks(source: &SourceDirectory, target: Option<&TargetDirectory>) -> Clo
     Clocks {
         source_is_local: source.facts.local,
         destination_is_local: target.is_some_and(|target| target.facts.local),
-        // The clocks may have differed by more when earlier passes looked.
-        source_skew: source.facts.clock_skew.map_or(SKEW, |skew| skew.max(SKEW)),
+        source_skew: source.facts.clock_skew,
     }
 }
 

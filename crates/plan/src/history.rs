@@ -3,7 +3,7 @@ use dmover_model::{EntryKind, Metadata, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How far the clocks of two servers may differ.
+/// How far the clocks of two servers may differ, unless more is known.
 pub const SKEW: Duration = Duration::from_hours(1);
 /// The coarsest time resolution of file systems, that of FAT, plus one second.
 pub const COARSE: Duration = Duration::from_secs(3);
@@ -27,30 +27,9 @@ pub struct Clocks {
     pub source_is_local: bool,
     /// Those of the destination do.
     pub destination_is_local: bool,
-    /// How far the source's clock may differ from that of this host, if it is another one.
-    pub source_skew: Duration,
-}
-
-impl Clocks {
-    /// How far they may differ.
-    fn skew(self) -> Duration {
-        match (self.source_is_local, self.destination_is_local) {
-            (true, true) => Duration::ZERO,
-            (false, true) => self.source_skew,
-            (_, false) => SKEW,
-        }
-    }
-
-    /// The latest time of the last change of a source entry, by the clock of the destination. With times in whole
-    /// seconds, the change may have happened at the end of the second.
-    fn changed_at_the_latest(self, source: &Metadata) -> Timestamp {
-        later(source.ctime, self.skew() + cut(source))
-    }
-
-    /// Whether the source may have changed later than the destination, by the times of both sides alone.
-    pub fn is_later(self, source: &Metadata, destination: &Metadata) -> bool {
-        self.changed_at_the_latest(source) >= destination.ctime
-    }
+    /// How far the source's clock differs from that of this host, as measured in this run, if it is another one; `None`:
+    /// not known.
+    pub source_skew: Option<Duration>,
 }
 
 /// What a time in whole seconds does not tell.
@@ -77,9 +56,41 @@ pub struct History {
     pub pass_began: Timestamp,
     /// Earlier passes that began at this time, in seconds since 1970, were not completed.
     pub suspect_since: Option<i64>,
+    /// How far the clock of a source on another host differed from that of this host when the pass of `seen_before`
+    /// measured it.
+    pub source_skew: Option<Duration>,
 }
 
 impl History {
+    /// How far the clocks of both sides may differ, or have differed since the last pass.
+    fn skew(&self, clocks: Clocks) -> Duration {
+        match (clocks.source_is_local, clocks.destination_is_local) {
+            (true, true) => Duration::ZERO,
+            (false, true) => self.measured_skew(clocks).unwrap_or_else(|| {
+                let known = clocks.source_skew.or(self.source_skew);
+                known.unwrap_or_default().max(SKEW)
+            }),
+            (_, false) => SKEW,
+        }
+    }
+
+    /// How far the clocks of both sides differed, if this pass and the earlier one have measured it.
+    fn measured_skew(&self, clocks: Clocks) -> Option<Duration> {
+        let (now, then) = (clocks.source_skew?, self.source_skew?);
+        clocks.destination_is_local.then_some(now.max(then))
+    }
+
+    /// The latest time of the last change of a source entry, by the clock of the destination. With times in whole
+    /// seconds, the change may have happened at the end of the second.
+    fn changed_at_the_latest(&self, clocks: Clocks, source: &Metadata) -> Timestamp {
+        later(source.ctime, self.skew(clocks) + cut(source))
+    }
+
+    /// Whether the source may have changed later than the destination, by the times of both sides alone.
+    pub fn is_later(&self, clocks: Clocks, source: &Metadata, destination: &Metadata) -> bool {
+        self.changed_at_the_latest(clocks, source) >= destination.ctime
+    }
+
     /// Whether the source may have changed after the destination was last written: only a change moves either time, and
     /// dmover writes only after the change that it copies. But linking a name to a file, or removing one, moves its
     /// time as well, so changes that the last pass cannot have seen always count. `unseen`: what counts if no pass has
@@ -90,8 +101,13 @@ impl History {
         (source, destination): (&Metadata, &Metadata),
         unseen: bool,
     ) -> bool {
-        clocks.is_later(source, destination)
-            || self.seen_before.map_or(unseen, |seen| clocks.changed_at_the_latest(source) >= seen)
+        let changed = self.changed_at_the_latest(clocks, source);
+        match self.seen_before {
+            None => unseen || changed >= destination.ctime,
+            // What was copied within the difference of the clocks would be compared in each pass.
+            Some(seen) if self.measured_skew(clocks).is_some() => changed >= seen,
+            Some(seen) => changed >= seen || changed >= destination.ctime,
+        }
     }
 
     /// Whether a destination entry was changed after the last full pass ended, so that its attributes may be anything.
@@ -113,7 +129,7 @@ impl History {
 
     /// Whether a source entry may have been changed or renamed since the pass began.
     pub fn is_recent(&self, clocks: Clocks, source: &Metadata) -> bool {
-        later(source.ctime, clocks.skew()) >= self.pass_began
+        later(source.ctime, self.skew(clocks)) >= self.pass_began
     }
 
     /// Whether an interrupted pass may have left a destination entry, last changed at `ctime`, incomplete: those that it
@@ -130,7 +146,7 @@ mod tests {
     use dmover_model::{Identity, MountId};
 
     const HERE: Clocks =
-        Clocks { source_is_local: true, destination_is_local: true, source_skew: SKEW };
+        Clocks { source_is_local: true, destination_is_local: true, source_skew: None };
     const FAR_SOURCE: Clocks = Clocks { source_is_local: false, ..HERE };
     const FAR_DESTINATION: Clocks = Clocks { destination_is_local: false, ..HERE };
 
@@ -158,7 +174,8 @@ mod tests {
     }
 
     fn history(seen_before: Option<Timestamp>, seen_until: Option<Timestamp>) -> History {
-        History { seen_before, seen_until, pass_began: time(20_000, 0), suspect_since: None }
+        let pass_began = time(20_000, 0);
+        History { seen_before, seen_until, pass_began, suspect_since: None, source_skew: None }
     }
 
     #[test]
@@ -183,6 +200,21 @@ mod tests {
         // Clocks of servers may differ by an hour.
         assert!(touched(time(8_000, 1), FAR_SOURCE, &seen));
         assert!(!touched(time(5_000, 1), FAR_SOURCE, &seen));
+        // If both this pass and the last one have measured the difference, the larger one counts.
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        let measured = |now, then| {
+            let clocks = Clocks { source_skew: seconds(now), ..FAR_SOURCE };
+            let history = History { source_skew: then, ..seen.clone() };
+            touched(time(8_900, 1), clocks, &history)
+        };
+        assert!(!measured(2, seconds(2)) && !measured(2, seconds(99)));
+        assert!(measured(2, seconds(100)) && measured(100, seconds(2)), "it was more at one time");
+        assert!(measured(2, None), "it may have been more at that time");
+        // It was copied at once, and compared by a pass that began later.
+        let late = History { source_skew: seconds(2), ..history(Some(time(20_000, 0)), None) };
+        let clocks = Clocks { source_skew: seconds(2), ..FAR_SOURCE };
+        assert!(!touched(time(9_999, 1), clocks, &late));
+        assert!(touched(time(9_999, 1), FAR_SOURCE, &late));
         // Without a pass, the caller says what counts.
         let never = history(None, None);
         let early = changed(time(1, 1));

@@ -8,7 +8,7 @@ use dmover_tree::{RemoteDirectory, RemoteRoot, RemoteTree};
 use dmover_wire::agent::{Begin, Begun, DirectoryAt, Request, WithHead};
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use asking::Asking;
 use directory::Directory;
@@ -161,6 +161,10 @@ impl RemoteTree for RemoteSource {
 
     fn open_above(&self) -> Result<Arc<dyn RemoteDirectory>, EntryError> {
         self.directory(&TreePath::root(), false)
+    }
+
+    fn clock_skew(&self) -> Option<Duration> {
+        self.shared.skew.of(&self.root.metadata)
     }
 
     fn lost(&self) -> Option<Fatal> {

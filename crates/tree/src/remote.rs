@@ -112,6 +112,10 @@ pub trait RemoteTree: Debug + Send + Sync {
     /// It cannot be opened.
     fn open_above(&self) -> Result<Arc<dyn RemoteDirectory>, EntryError>;
 
+    /// The most by which the clock that sets the times at its root may differ from the clock of this host; `None`: not
+    /// known.
+    fn clock_skew(&self) -> Option<Duration>;
+
     /// Why nothing can be read any more; `None`: it can.
     fn lost(&self) -> Option<Fatal>;
 }

@@ -1,5 +1,5 @@
 //! `sync` between hosts does what it does on one host.
-use super::bench::PROGRAM;
+use super::bench::{PROGRAM, eventually};
 use super::ends::{Ends, LOCAL, WAYS, assert_idle, assert_lines, count, done, ends};
 use dmover_testkit::compare::{CompareOptions, compare, rsync_check};
 use std::process::{Command, Stdio};
@@ -134,4 +134,31 @@ fn a_first_pass_does_not_look_for_each_name_of_dest() {
         assert!((2..50).contains(&requests), "{line}: {requests} requests");
         assert!(bench.exists("d/extra"));
     }
+}
+
+/// Only a young change can be one that the last pass has not seen: the clocks of both hosts were compared in both passes.
+#[test]
+fn attributes_of_files_are_not_read_again_soon_after_they_were_copied() {
+    let ends = ends!();
+    let bench = &ends.bench;
+    bench.sh("mkdir s; for n in {1000..1999}; do echo $n > s/$n; done");
+    let (ssh, source) = (ends.ssh(), ends.at("far:", "s/").into_string().unwrap());
+    let pass = || {
+        bench.sh(&format!(
+            "export DMOVER_STATE_DIR=$PWD/state DMOVER_LOG=dmover_remote=trace; \
+            {PROGRAM} sync -q --log-file log --ssh-command '{ssh}' {source} d/ < /dev/null >&2"
+        ));
+        bench
+            .sh("grep -cE 'asks (ahead )?request=Heads' log || true; rm log")
+            .trim()
+            .parse::<u64>()
+            .unwrap()
+    };
+    let first = pass();
+    assert!(first > 20, "{first} requests copied 1000 files");
+    // A pass that comes within two seconds has to look again: poll.
+    eventually("a pass that trusts the times", || pass() == 0);
+    bench.sh("setfattr -n user.late -v 1 s/1234; chmod 600 s/1235");
+    assert!((1..4).contains(&pass()), "what has changed is looked at, and nothing else");
+    bench.assert_same("s", "d");
 }

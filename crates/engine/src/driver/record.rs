@@ -12,9 +12,10 @@ use dmover_model::{
 };
 use dmover_observe::lock;
 use dmover_plan::coordinator::{Change, Coordinator, Input};
-use dmover_plan::history::COARSE;
+use dmover_plan::history::{COARSE, History};
 use dmover_tree::RemoteTree;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::{Job, JobList};
 use crate::context::Engine;
@@ -75,7 +76,8 @@ impl Recording {
         // not open the way for one with.
         let known = self.last.as_ref().map(|last| last.source.clone());
         let source = known.filter(|known| !known.is_empty()).unwrap_or_else(|| source(roots));
-        let places = PassPlaces { source, roots: objects(&ends).unwrap_or_default() };
+        let roots_there = objects(&ends).unwrap_or_default();
+        let places = PassPlaces { source, roots: roots_there, source_skew: source_skew(roots) };
         let kind = match &job.list {
             JobList::Failed(_) | JobList::Paths(_) => PassKind::Listed,
             JobList::Changed(places) => PassKind::Changed(places),
@@ -213,8 +215,23 @@ impl Recording {
     }
 }
 
+/// What earlier passes of the job have seen.
+pub(super) fn history(
+    spec: &JobSpec,
+    record: Option<&Recording>,
+    last: Option<&LastPass>,
+) -> History {
+    History {
+        seen_before: last.and_then(|last| last.seen_before(spec)),
+        seen_until: last.and_then(|last| last.seen_until(spec)),
+        pass_began: pass_began(record, last),
+        source_skew: last.and_then(|last| last.source_skew(spec)),
+        suspect_since: last.and_then(|last| last.unfinished_since_ms).map(|ms| ms / 1000),
+    }
+}
+
 /// The latest time at which a pass may have begun, at the coarsest time resolution of file systems.
-pub(super) fn pass_began(record: Option<&Recording>, last: Option<&LastPass>) -> Timestamp {
+fn pass_began(record: Option<&Recording>, last: Option<&LastPass>) -> Timestamp {
     let resumed = record.is_some_and(|record| record.is_resumed);
     let earlier = last.and_then(|last| last.unfinished_since_ms).filter(|_| resumed);
     let seconds = earlier.unwrap_or_else(now_ms) / 1000 - COARSE.as_secs() as i64;
@@ -281,6 +298,12 @@ fn source(roots: &[Root]) -> String {
         None => source_identity(&root.source.path_here().to_path()),
     };
     roots.first().map(identity).unwrap_or_default()
+}
+
+/// How far the clocks of other hosts with sources differ from the clock here; `None`: not known of one of them.
+fn source_skew(roots: &[Root]) -> Option<Duration> {
+    let skews = roots.iter().filter_map(|root| root.source.remote()).map(|tree| tree.clock_skew());
+    skews.reduce(|one, other| one.zip(other).map(|(one, other)| one.max(other))).flatten()
 }
 
 /// A tree of another host by its file system and inode. The number of the file system depends on the host and the

@@ -12,6 +12,7 @@ use dmover_plan::coordinator::{Change, NodeId, Shelved};
 use dmover_schedule::time::since_1970;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::database::settle;
 
@@ -107,6 +108,8 @@ pub struct LastPass {
     /// End time of that pass: later changes at the destination were made by others. If that pass was resumed, only its
     /// start time counts, because it did not scan anything again.
     pub seen_until_ms: Option<i64>,
+    /// How far the clock of a source on another host differed from the clock here in that pass, if it was measured.
+    pub source_skew_ms: Option<i64>,
     /// What that pass had to keep, and of which tree (JSON).
     pub seen_spec: Option<String>,
     /// Start time of the first incomplete pass since, if the last pass is incomplete.
@@ -127,6 +130,12 @@ impl LastPass {
     /// See `seen_until_ms`, under the same conditions.
     pub fn seen_until(&self, spec: &JobSpec) -> Option<Timestamp> {
         self.seen_until_ms.filter(|_| self.has_seen(spec)).map(ticked)
+    }
+
+    /// See `source_skew_ms`, under the same conditions.
+    pub fn source_skew(&self, spec: &JobSpec) -> Option<Duration> {
+        let known = self.source_skew_ms.filter(|_| self.has_seen(spec))?;
+        known.try_into().ok().map(Duration::from_millis)
     }
 
     /// Whether that pass has scanned all paths of a job.
@@ -162,8 +171,8 @@ impl LastPass {
                      AND later.state = 'finished' AND later.kind = 'whole' \
                      AND json_extract(later.spec, '$[1]') IN (json_extract(one.spec, '$[1]'), ?1))), \
                    seen.begun_ms, seen.spec, seen.until_ms, EXISTS (SELECT 1 FROM meta WHERE key = 'foreign'), \
-                   (SELECT value FROM meta WHERE key = 'had when withheld') \
-                   FROM pass LEFT JOIN (SELECT begun_ms, spec, \
+                   (SELECT value FROM meta WHERE key = 'had when withheld'), seen.source_skew_ms \
+                   FROM pass LEFT JOIN (SELECT begun_ms, spec, source_skew_ms, \
                      CASE WHEN resumed_ms IS NULL THEN ended_ms ELSE begun_ms END AS until_ms FROM pass AS one \
                     WHERE state = 'finished' AND kind = 'whole' AND number > (SELECT max(number) FROM pass) - ?2 \
                      AND NOT EXISTS (SELECT 1 FROM error WHERE error.pass = one.number \
@@ -188,6 +197,7 @@ impl LastPass {
                 unfinished_since_ms,
                 is_foreign: row.get(9)?,
                 had_when_withheld: row.get::<_, Option<i64>>(10)?.map(|had| had as u64),
+                source_skew_ms: row.get(11)?,
             };
             Ok((last, row.get::<_, i64>(4)?))
         });
@@ -211,13 +221,22 @@ impl LastPass {
     }
 }
 
-/// The paths of a pass.
+/// The ends of a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassPlaces {
     /// Identifies the source, to detect another source in its place.
     pub source: String,
     /// Roots of both sides by device and inode: directories in tasks are relative to them.
     pub roots: String,
+    /// How far the clock of a source on another host differs from the clock here; `None`: not known.
+    pub source_skew: Option<Duration>,
+}
+
+impl PassPlaces {
+    fn skew_ms(&self) -> Option<i64> {
+        // Rounded up: a smaller one would be a wrong claim.
+        i64::try_from(self.source_skew?.as_millis() + 1).ok()
+    }
 }
 
 /// Changes for one commit.
@@ -345,8 +364,10 @@ impl Journal {
             .optional()?;
         if let Some(number) = open.filter(|_| kind == PassKind::Whole) {
             self.pass = number;
-            let sql = "UPDATE pass SET resumed_ms = ?1, state = 'running' WHERE number = ?2";
-            self.database.execute(sql, params![now_ms(), number])?;
+            // Of two measurements the larger one counts, and none if one is missing, as max() has it.
+            let sql = "UPDATE pass SET resumed_ms = ?1, state = 'running', \
+                       source_skew_ms = max(source_skew_ms, ?3) WHERE number = ?2";
+            self.database.execute(sql, params![now_ms(), number, places.skew_ms()])?;
             return Ok(Begun::Resumed);
         }
         let transaction = self.database.transaction()?;
@@ -366,10 +387,11 @@ impl Journal {
                 insert.execute([place.path.as_bytes()])?;
             }
         }
-        let sql = "INSERT INTO pass (kind, spec, source, places, begun_ms, state) \
-                   VALUES (?1, ?2, ?3, ?4, ?5, 'running')";
-        let PassPlaces { source, roots } = places;
-        transaction.execute(sql, params![kind.word(), text, source, roots, now_ms()])?;
+        let sql = "INSERT INTO pass (kind, spec, source, places, begun_ms, state, source_skew_ms) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, 'running', ?6)";
+        let PassPlaces { source, roots, .. } = places;
+        let begun = params![kind.word(), text, source, roots, now_ms(), places.skew_ms()];
+        transaction.execute(sql, begun)?;
         self.pass = transaction.last_insert_rowid();
         transaction.execute("DELETE FROM error WHERE pass <= ?1", [self.pass - ERRORS_KEPT])?;
         transaction.execute(

@@ -2,7 +2,7 @@
 use rusqlite::Connection;
 
 /// The version of the tables that this program writes.
-pub(super) const VERSION: i64 = 3;
+pub(super) const VERSION: i64 = 4;
 
 const TABLES: &str = "
     CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -17,7 +17,8 @@ const TABLES: &str = "
         ended_ms INTEGER,
         state TEXT NOT NULL,
         exit_code INTEGER,
-        counters TEXT
+        counters TEXT,
+        source_skew_ms INTEGER
     );
     CREATE TABLE task (
         id INTEGER PRIMARY KEY,
@@ -67,6 +68,9 @@ const TO_2: &str = "
 /// From version 2: failures of a pass are looked up at each start.
 const TO_3: &str = "CREATE INDEX error_pass ON error (pass, side);";
 
+/// From version 3: the measured difference of the clocks of two hosts.
+const TO_4: &str = "ALTER TABLE pass ADD COLUMN source_skew_ms INTEGER;";
+
 /// Deletes the data of one pass.
 pub(super) const FORGET: &str = "
     DELETE FROM task; DELETE FROM node; DELETE FROM part; DELETE FROM outcome; DELETE FROM link; DELETE FROM dirty;
@@ -87,12 +91,13 @@ pub(super) fn prepare(database: &Connection) -> rusqlite::Result<Option<i64>> {
             Ok(None)
         }
         VERSION => Ok(None),
-        1 | 2 => {
+        1..VERSION => {
             database.execute_batch("BEGIN IMMEDIATE")?;
-            if known == 1 {
-                database.execute_batch(TO_2)?;
+            for (to, step) in [(2, TO_2), (3, TO_3), (4, TO_4)] {
+                if known < to {
+                    database.execute_batch(step)?;
+                }
             }
-            database.execute_batch(TO_3)?;
             database.pragma_update(None, "user_version", VERSION)?;
             database.execute_batch("COMMIT")?;
             Ok(None)

@@ -41,7 +41,11 @@ fn spec() -> JobSpec {
 
 fn begin(journal: &mut Journal, kind: PassKind<'_>) -> Begun {
     let spec = spec();
-    let places = PassPlaces { source: "1".into(), roots: "2".into() };
+    let places = PassPlaces {
+        source: "1".into(),
+        roots: "2".into(),
+        source_skew: Some(Duration::from_secs(2)),
+    };
     journal.begin(&spec, kind, &places).unwrap()
 }
 
@@ -145,6 +149,8 @@ fn a_pass_has_seen_what_it_was_to_keep_and_only_if_nothing_failed() {
     assert_eq!(first.seconds, 999);
     let until = journal.last_pass().unwrap().and_then(|last| last.seen_until(&spec()));
     assert!(until > Some(first), "it ended just now: {until:?}");
+    let skew = journal.last_pass().unwrap().and_then(|last| last.source_skew(&spec()));
+    assert_eq!(skew, Some(Duration::from_millis(2001)), "rounded up");
     let failures = [
         (Side::Destination, ErrorClass::Quota, 999),
         (Side::Source, ErrorClass::Denied, 999),
@@ -184,7 +190,8 @@ fn a_journal_of_version_1_is_gone_on_with() {
     let mut journal = Journal::open(directory.path()).unwrap();
     begin(&mut journal, PassKind::Whole);
     leave_a_task(&journal);
-    let back = "DROP INDEX error_pass; DROP TABLE changed; ALTER TABLE pass DROP COLUMN kind; PRAGMA user_version = 1";
+    let back = "DROP INDEX error_pass; DROP TABLE changed; ALTER TABLE pass DROP COLUMN kind; \
+                ALTER TABLE pass DROP COLUMN source_skew_ms; PRAGMA user_version = 1";
     journal.database.execute_batch(back).unwrap();
     drop(journal);
     let mut journal = Journal::open(directory.path()).unwrap();

@@ -255,7 +255,7 @@ impl User<'_> {
         if self.attributes(inode).append_only && (how.truncates || how.writes && !how.appends) {
             return Err(Errno::PERM);
         }
-        if how.keeps_atime && !self.actor.acts_as_owner(&self.attributes(inode)) {
+        if how.keeps_atime && !self.actor.acts_as_owner(self.attributes(inode)) {
             return Err(Errno::PERM);
         }
         if !matches!(kind, EntryKind::File | EntryKind::Directory) {

@@ -83,6 +83,7 @@ impl Host {
             seen_until: None,
             pass_began: Timestamp::default(),
             suspect_since: None,
+            source_skew: None,
         };
         Self { end, policy, ids: IdentityMap::default(), history }
     }

@@ -120,6 +120,7 @@ impl Asking {
 
     /// The same for a request that can do without; `None`: it was not sent, or the connection is over.
     pub(super) fn send_ahead(&self, request: &Request) -> Option<Channel> {
+        tracing::trace!(?request, "asks ahead");
         let message = encode(request);
         if message.len() > PAYLOAD_MAX || lock(&self.broken).is_some() {
             return None;
