@@ -218,6 +218,13 @@ impl Experiment {
     }
 }
 
+impl Drop for Experiment {
+    fn drop(&mut self) {
+        // An ordinary removal fails at entries with flags.
+        let _ = tree::remove(self.directory.path());
+    }
+}
+
 /// Both trees are the same, to the comparer and to rsync, and nothing is left.
 fn check(source: &Path, place: &Path) -> Result<Vec<String>> {
     if std::fs::symlink_metadata(place).is_err() {
