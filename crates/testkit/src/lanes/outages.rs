@@ -170,7 +170,8 @@ impl Experiment {
             failures.push(format!("wanted exit code {wanted}: {}", run.tell()));
         }
         if is_silent {
-            report.add("lost_connections", 1);
+            let side = if self.is_source_far { "lost_sources" } else { "lost_destinations" };
+            report.add(side, 1);
             // The other side notices by its own heartbeat.
             self.far.wait_quiet()?;
             failures.extend(lying_files(&source, &place)?);
