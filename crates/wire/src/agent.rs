@@ -102,7 +102,7 @@ pub enum Request {
         range: ByteRange,
     },
     /// Reads directories with all that is below them, depth first and in the order of lists, until the answer is as large as
-    /// one may be; answered with lists of [`Walked`], the last of which is empty. Symbolic links are not followed.
+    /// one may be; answered with [`WalkPart`]s. Symbolic links are not followed.
     Walk {
         /// The directory above them.
         directory: DirectoryAt,
@@ -273,6 +273,15 @@ pub enum ListPart {
     End,
     /// The directory cannot be read to its end.
     Failed(EntryError),
+}
+
+/// Part of the answer to [`Request::Walk`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WalkPart {
+    /// The next directories.
+    pub directories: Vec<Walked>,
+    /// There are no more.
+    pub is_last: bool,
 }
 
 /// A directory of a [`Request::Walk`].

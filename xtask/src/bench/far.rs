@@ -17,7 +17,25 @@ const MEMORY: &str = "/dev/shm";
 const GOAL_MS: u64 = 50;
 /// Seconds for the first copy at that distance.
 const GOAL_S: f64 = 8.0;
-const SHAPE: Shape = Shape { count: 20_000, size_bytes: 10 << 10, per_directory: 100 };
+/// A tree at the far host.
+struct Tree {
+    name: &'static str,
+    shape: Shape,
+    has_goal: bool,
+}
+
+const TREES: [Tree; 2] = [
+    Tree {
+        name: "20,000 x 10 KiB",
+        shape: Shape { count: 20_000, size_bytes: 10 << 10, per_directory: 100 },
+        has_goal: true,
+    },
+    Tree {
+        name: "2,000 directories",
+        shape: Shape { count: 2_000, size_bytes: 1 << 10, per_directory: 1 },
+        has_goal: false,
+    },
+];
 
 /// Which lines are measured.
 #[derive(Debug, Args)]
@@ -56,15 +74,18 @@ pub fn run(args: &FarArgs) -> Result<()> {
     let programs = subjects::Programs::find(Path::new("target/peers"))?;
     print!("{}", Report { machine: describe(&programs) }.heading());
     let scratch = tempfile::tempdir_in(MEMORY)?;
-    let source = scratch.path().join("s");
-    std::fs::create_dir(&source)?;
-    let shape = generate(&source, SHAPE, args.duel.scale, 1)?;
+    for (number, Tree { name, shape, .. }) in TREES.iter().enumerate() {
+        let source = scratch.path().join(source_name(number));
+        std::fs::create_dir(&source)?;
+        let shape = generate(&source, *shape, args.duel.scale, 1)?;
+        println!(
+            "{name}: {} files of {} bytes, {} in each directory.",
+            shape.count, shape.size_bytes, shape.per_directory,
+        );
+    }
     println!(
-        "{} files of {} bytes, {} in each directory, in memory; packets of at most {} bytes; 'tool' is rsync -a\n\
-         over the same ssh; {}. Processor time is that of this side.\n",
-        shape.count,
-        shape.size_bytes,
-        shape.per_directory,
+        "In memory; packets of at most {} bytes; 'tool' is rsync -a over the same ssh; {}. Processor time is that\n\
+         of this side.\n",
         args.mtu,
         first_line("ssh", &["-V"]),
     );
@@ -75,29 +96,42 @@ pub fn run(args: &FarArgs) -> Result<()> {
             ..LineOptions::round_trip(Duration::from_millis(*round_trip))
         };
         let far = FarHost::start(&dmover, &line)?;
-        for case in CASES {
-            let name = format!("{}, round trip {round_trip} ms", case.name);
-            if name.contains(&args.duel.only) {
-                let goal_s = case.goal_s.filter(|_| *round_trip == GOAL_MS);
-                let rounds =
-                    play(args, case, &far, (&dmover, scratch.path())).context(name.clone())?;
-                println!("{}", rounds.row_within(&name, goal_s));
+        for (number, tree) in TREES.iter().enumerate() {
+            for case in CASES {
+                let name = format!("{}: {}, round trip {round_trip} ms", tree.name, case.name);
+                if name.contains(&args.duel.only) {
+                    let is_goal = tree.has_goal && *round_trip == GOAL_MS;
+                    let goal_s = case.goal_s.filter(|_| is_goal);
+                    let places = Places { dmover: &dmover, at: scratch.path(), tree: number };
+                    let rounds = play(args, case, &far, places).context(name.clone())?;
+                    println!("{}", rounds.row_within(&name, goal_s));
+                }
             }
         }
     }
     Ok(())
 }
 
-fn play(
-    args: &FarArgs,
-    case: &Case,
-    far: &FarHost,
-    (dmover, at): (&Path, &Path),
-) -> Result<Rounds> {
-    let (at, ssh) = (word(at), far.ssh_command());
+/// The directory of a tree.
+fn source_name(tree: usize) -> String {
+    format!("s{tree}")
+}
+
+/// Where the program and the trees are.
+struct Places<'a> {
+    dmover: &'a Path,
+    at: &'a Path,
+    /// The number of the tree.
+    tree: usize,
+}
+
+fn play(args: &FarArgs, case: &Case, far: &FarHost, places: Places<'_>) -> Result<Rounds> {
+    let Places { dmover, at, tree } = places;
+    let (at, ssh, s) = (word(at), far.ssh_command(), source_name(tree));
     let script = |line: &str| format!("cd {at}; export DMOVER_STATE_DIR={at}/state; {line}");
-    let own = script(&format!("{} {} --ssh-command '{ssh}' far:{at}/s d", word(dmover), case.own));
-    let tool = script(&format!("rsync -a -e '{ssh}' far:{at}/s/ d/"));
+    let own =
+        script(&format!("{} {} --ssh-command '{ssh}' far:{at}/{s} d", word(dmover), case.own));
+    let tool = script(&format!("rsync -a -e '{ssh}' far:{at}/{s}/ d/"));
     let clear = script("rm -rf d state");
     let before = if case.is_first { clear.clone() } else { String::new() };
     let answers = tempfile::tempdir()?;
@@ -116,6 +150,6 @@ fn play(
     duel(1).run()?;
     let rounds = duel(args.duel.rounds).run()?;
     // By another program, so that nothing that omits something is measured.
-    shell(&script("diff -rq --no-dereference s d"))?;
+    shell(&script(&format!("diff -rq --no-dereference {s} d")))?;
     Ok(rounds)
 }

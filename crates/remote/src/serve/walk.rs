@@ -5,7 +5,8 @@ use dmover_local::listing::NameBuffer;
 use dmover_model::{EntryKind, Name, TreePath};
 use dmover_net::connection::{Broken, Channel};
 use dmover_wire::agent::{
-    Answer, DirectoryAt, Head, ListedEntry, SHORT_MAX, Walked, WalkedDirectory, encode_content,
+    Answer, DirectoryAt, Head, ListedEntry, SHORT_MAX, WalkPart, Walked, WalkedDirectory,
+    encode_content,
 };
 use std::sync::Arc;
 
@@ -54,13 +55,13 @@ impl Walk<'_> {
             self.bytes += names.sum::<usize>() + heads;
         }
         self.part.push(Walked { path, found });
-        if self.bytes < PART_BYTES { Ok(()) } else { self.flush() }
+        if self.bytes < PART_BYTES { Ok(()) } else { self.flush(false) }
     }
 
-    fn flush(&mut self) -> Result<(), Broken> {
+    fn flush(&mut self, is_last: bool) -> Result<(), Broken> {
         self.bytes = 0;
-        let part = std::mem::take(&mut self.part);
-        if part.is_empty() { Ok(()) } else { send(self.channel, &encode_content(&part)) }
+        let directories = std::mem::take(&mut self.part);
+        send(self.channel, &encode_content(&WalkPart { directories, is_last }))
     }
 }
 
@@ -110,8 +111,7 @@ impl Tree {
                 walk.add(path, Some(found))?;
             }
         }
-        walk.flush()?;
-        send(channel, &encode_content(&Vec::<Walked>::new()))
+        walk.flush(true)
     }
 
     /// Reads one directory of a walk; `None`: it is not sent.

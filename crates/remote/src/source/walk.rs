@@ -4,7 +4,7 @@ use dmover_net::connection::Channel;
 use dmover_observe::lock;
 use dmover_schedule::sync::Mutex;
 use dmover_schedule::time::Instant;
-use dmover_wire::agent::{DirectoryAt, Request, Walked, WalkedDirectory};
+use dmover_wire::agent::{DirectoryAt, Request, WalkPart, Walked, WalkedDirectory};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -76,14 +76,16 @@ impl Walk {
             };
             let about = (Operation::ReadDirectory, &self.above, &b""[..]);
             // An error comes again when the directory is asked for by itself.
-            let part = asking.receive::<Vec<Walked>>(open, about).unwrap_or_else(|_| {
+            let part = asking.receive::<WalkPart>(open, about).unwrap_or_else(|_| {
                 self.are_refused.store(true, Relaxed);
-                Vec::new()
+                WalkPart { is_last: true, ..WalkPart::default() }
             });
+            let WalkPart { directories, is_last } = part;
             let mut state = lock(&self.state);
-            state.is_over |= part.is_empty();
-            let ended = if part.is_empty() { channel.take() } else { None };
-            state.received.extend(part.into_iter().map(|Walked { path, found }| (path, found)));
+            state.is_over |= is_last;
+            let ended = if is_last { channel.take() } else { None };
+            let found = directories.into_iter().map(|Walked { path, found }| (path, found));
+            state.received.extend(found);
             // Dropping a channel may wait for a write.
             drop((state, channel));
             drop(ended);
