@@ -21,6 +21,9 @@ use crate::joined::send;
 const DIRECTORIES_MAX: usize = 256;
 const ENTRIES_MAX: usize = 8 << 10;
 const CONTENT_BYTES_MAX: usize = 4 << 20;
+/// Files come along from directories with no more entries. Those of larger ones are asked for when they are entered, many with
+/// one request, and would delay what is needed sooner.
+const ENTRIES_WITH_FILES_MAX: usize = 16;
 /// A directory with more entries is not sent unasked: its list comes in parts.
 const DIRECTORY_ENTRIES_MAX: usize = 4 << 10;
 /// A message is sent when it has about this many bytes.
@@ -132,8 +135,8 @@ impl Tree {
         for entry in &mut entries {
             entry.seen = local.look(&directory, &entry.name, false).ok();
         }
-        let heads = if walk.opens_files {
-            self.heads_of(&at, &entries, walk.content_bytes)
+        let heads = if walk.opens_files && entries.len() <= ENTRIES_WITH_FILES_MAX {
+            self.heads_of(&at, &entries)
         } else {
             Vec::new()
         };
@@ -153,14 +156,9 @@ impl Tree {
         Some(entries)
     }
 
-    /// Opens the short files of a directory, up to about a number of bytes.
-    fn heads_of(
-        &self,
-        at: &DirectoryAt,
-        entries: &[ListedEntry],
-        most: usize,
-    ) -> Vec<(Name, Head)> {
-        let (mut heads, mut bytes) = (Vec::new(), 0);
+    /// Opens the short files of a directory.
+    fn heads_of(&self, at: &DirectoryAt, entries: &[ListedEntry]) -> Vec<(Name, Head)> {
+        let mut heads = Vec::new();
         for entry in entries {
             let Some((metadata, _)) = &entry.seen else { continue };
             // A file with several names is copied once.
@@ -170,11 +168,7 @@ impl Tree {
             let Some(name) = Name::new(&*entry.name).ok().filter(|_| is_short) else { continue };
             let head: Answer<Head> = self.head(at, &name, false);
             let Ok(head) = head else { continue };
-            bytes += sent_bytes(&head);
             heads.push((name, head));
-            if bytes >= most {
-                break;
-            }
         }
         heads
     }
