@@ -11,16 +11,16 @@ type Path = Vec<Vec<u8>>;
 
 /// A tree that grows.
 #[derive(Debug)]
-pub struct Grower<'a> {
-    random: &'a mut ChaCha8Rng,
+pub struct Grower {
+    random: ChaCha8Rng,
     directories: Vec<Path>,
     files: Vec<(Path, Vec<u8>)>,
     named: u32,
 }
 
-impl<'a> Grower<'a> {
+impl Grower {
     /// For trees without entries.
-    pub fn new(random: &'a mut ChaCha8Rng) -> Self {
+    pub fn new(random: ChaCha8Rng) -> Self {
         Self { random, directories: vec![vec![TREE.to_vec()]], files: Vec::new(), named: 0 }
     }
 
@@ -173,6 +173,29 @@ impl<'a> Grower<'a> {
             let _ = self.change_one(&mut user);
         }
         self.grow(disk, changes / 2);
+    }
+
+    /// Changes an extended attribute of some files, and nothing else.
+    pub fn annotate(&mut self, disk: &mut Disk, changes: u32) {
+        let root = Actor::root();
+        for _ in 0..changes {
+            let mut user = disk.as_user(&root);
+            let _ = self.annotate_one(&mut user);
+        }
+    }
+
+    fn annotate_one(&mut self, user: &mut User<'_>) -> Result<()> {
+        if self.files.is_empty() {
+            return Ok(());
+        }
+        let at = self.random.random_range(0..self.files.len());
+        let (place, name) = self.files[at].clone();
+        let directory = open(user, &place)?;
+        let value = [self.random.random(); 8];
+        let entry = (directory, name.as_slice());
+        let changed = user.set_xattr(entry, b"user.note", &value, XattrMode::Set);
+        user.close(directory)?;
+        changed
     }
 
     fn change_one(&mut self, user: &mut User<'_>) -> Result<()> {
