@@ -63,7 +63,7 @@ impl BadRun {
             let at = 10_f64.powf(random.random_range(0.0..most)) as u64;
             random.random_bool(chance).then_some(at)
         };
-        let (lost_at, changes_at, killed_at) = (some(0.7, 3.0), some(0.4, 3.0), some(0.2, 3.7));
+        let (lost_at, changes_at, killed_at) = (some(0.7, 2.7), some(0.5, 2.7), some(0.2, 3.7));
         let errors = if random.random_bool(0.3) { 0.03 } else { 0.0 };
         Self { lost_at, changes_at, killed_at, errors }
     }

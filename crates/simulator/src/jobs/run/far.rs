@@ -77,7 +77,9 @@ impl Scene<'_> {
         let change = move |disk: &mut dmover_memory::Disk| {
             let faults = disk.faults().clone();
             disk.faults_mut().clear();
-            grower.lock().unwrap_or_else(PoisonError::into_inner).change(disk, 4);
+            let mut grower = grower.lock().unwrap_or_else(PoisonError::into_inner);
+            grower.overwrite(disk, 40);
+            grower.change(disk, 4);
             *disk.faults_mut() = faults;
         };
         let change = run.changes_at.map(|at| (at, Box::new(change) as Change));
