@@ -12,10 +12,14 @@ use std::sync::{Mutex, PoisonError};
 const TREE: &[u8] = b"tree";
 
 mod compare;
+mod far;
+mod far_plan;
 mod grow;
+mod line;
 mod plan;
 mod run;
 
+pub use far_plan::{BadRun, Far};
 pub use plan::{Ending, Fault, Plan, Round};
 pub use run::{Run, simulate};
 

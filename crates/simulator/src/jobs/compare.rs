@@ -8,14 +8,16 @@ use super::TREE;
 /// An entry with everything that a copy has to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    kind: EntryKind,
+    /// Its type.
+    pub kind: EntryKind,
     mode: u32,
     owner: (u32, u32),
     mtime: (i64, u32),
     device: (u32, u32),
     content: Vec<u8>,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    inode: u64,
+    /// Its inode number.
+    pub inode: u64,
     links: u64,
 }
 

@@ -5,6 +5,8 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
+use super::far_plan::Far;
+
 /// How a run of the job is disturbed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
@@ -63,6 +65,8 @@ pub struct Plan {
     pub fault: Fault,
     /// In the runs before the last one, another user gives the same command at the same time.
     pub has_rival: bool,
+    /// The source is at another host.
+    pub far: Option<Far>,
     /// Calls about paths with these words in them become part of the story.
     pub watched: Option<String>,
 }
@@ -119,6 +123,7 @@ impl Plan {
             rounds,
             fault,
             has_rival: random.random_bool(0.2),
+            far: Far::of(seed),
             watched: None,
         }
     }

@@ -1,5 +1,5 @@
 //! One run: the job of a seed, disturbed, repeated, and compared.
-use dmover_engine::{Job, JobReport, JobState};
+use dmover_engine::{Job, JobReport, JobState, RemoteTrees};
 use dmover_job::{Client, Published, ReadBack, Request};
 use dmover_journal::StateDirectory;
 use dmover_memory::faults::{Call, Fault as DiskFault, Rule, When, Where};
@@ -14,12 +14,16 @@ use dmover_sys::simulated::{Machine, Verdict, Volume};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use super::TREE;
 use super::compare::{Tree, differences, false_files, tree};
+use super::far::{FarTrees, PREFIX};
 use super::grow::Grower;
+use super::line::Line;
 use super::plan::{Ending, Fault, Plan, Round};
+
+mod far;
 
 /// Steps of a simulation that does not end.
 const STEPS_MAX: u64 = 3_000_000;
@@ -105,7 +109,7 @@ impl Monitor for Told {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Ended {
     Code(ExitCode, JobState),
-    Failed(String),
+    Failed(ExitCode, String),
     Killed,
     Panicked(String),
 }
@@ -115,11 +119,12 @@ struct Running {
     process: Process<Ended>,
     machine: Arc<Machine>,
     told: Arc<Told>,
+    line: Option<Arc<Line>>,
 }
 
 /// Whether a run gave way to another one.
 fn is_refusal(ended: &Ended) -> bool {
-    matches!(ended, Ended::Failed(words) if words.contains("already"))
+    matches!(ended, Ended::Failed(_, words) if words.contains("already"))
 }
 
 struct Scene<'p> {
@@ -128,6 +133,9 @@ struct Scene<'p> {
     source: Disk,
     destination: Disk,
     boots: u32,
+    grower: Arc<std::sync::Mutex<Grower>>,
+    /// What goes wrong with the connection of the next run.
+    bad: Option<far::Bad>,
     story: Vec<String>,
     broken: Vec<String>,
 }
@@ -135,40 +143,49 @@ struct Scene<'p> {
 impl<'p> Scene<'p> {
     fn new(plan: &'p Plan, state: &'p Path) -> Self {
         let time = SimulatedTime::sharing(simulation::clock().expect("a simulation"));
-        let disk = |profile: Profile, number: u64| {
-            Disk::new(profile, Clock::new(time.clone(), CALL_NS), plan.seed ^ number)
+        let disk = |profile: Profile, number: u64, ahead_ns: i64| {
+            let clock = Clock::new(time.clone(), CALL_NS).with_offset_ns(ahead_ns);
+            Disk::new(profile, clock, plan.seed ^ number)
         };
-        let source = disk(Profile::ext4(), 1);
-        let destination = disk(plan.destination.clone(), 2);
-        let (story, broken) = (Vec::new(), Vec::new());
-        Self { plan, state, source, destination, boots: 1, story, broken }
+        let source = disk(far::profile(plan), 1, plan.far.as_ref().map_or(0, |far| far.clock_ns));
+        let destination = disk(plan.destination.clone(), 2, 0);
+        let random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x7472_6565);
+        let grower = Arc::new(std::sync::Mutex::new(Grower::new(random)));
+        let (bad, story, broken) = (None, Vec::new(), Vec::new());
+        Self { plan, state, source, destination, boots: 1, grower, bad, story, broken }
     }
 
     fn play(&mut self) -> Vec<String> {
         let plan = self.plan;
-        let mut random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x7472_6565);
-        let mut grower = Grower::new(&mut random);
-        grower.grow(&mut self.source, plan.entries);
+        self.grow(|grower, disk| grower.grow(disk, plan.entries));
         if plan.has_older {
             self.source.settle();
             self.run(None, "an earlier run");
-            grower.change(&mut self.source, plan.entries / 3);
-            let mut other = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x6f74_6865);
-            Grower::new(&mut other).grow(&mut self.destination, plan.entries / 8);
+            self.grow(|grower, disk| grower.change(disk, plan.entries / 3));
+            let other = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x6f74_6865);
+            Grower::new(other).grow(&mut self.destination, plan.entries / 8);
         }
         self.source.settle();
         self.destination.settle();
         self.disturb();
+        self.far_runs();
         for round in &plan.rounds {
             if plan.changes {
-                grower.change(&mut self.source, 3);
+                self.grow(|grower, disk| grower.change(disk, 3));
             }
             self.round(*round);
         }
         self.destination.faults_mut().clear();
         self.destination.profile_mut().capacity_bytes = plan.destination.capacity_bytes;
+        self.annotate();
         self.conclude();
         std::mem::take(&mut self.broken)
+    }
+
+    /// Changes the source.
+    fn grow(&mut self, change: impl FnOnce(&mut Grower, &mut Disk)) {
+        let mut grower = self.grower.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut grower, &mut self.source);
     }
 
     /// Adds the calls of a run that somebody wants to see.
@@ -283,24 +300,27 @@ impl<'p> Scene<'p> {
     }
 
     /// Starts the command.
-    fn start(&self, volumes: &[Arc<Volume>], kill_at: Option<u64>) -> Running {
+    fn start(&mut self, volumes: &[Arc<Volume>], kill_at: Option<u64>) -> Running {
         let judge = move |calls| match kill_at {
             Some(at) if calls >= at => Verdict::Kill,
             _ => Verdict::Proceed,
         };
         let boot = format!("boot-{}", self.boots);
-        let machine = Machine::new(volumes.to_vec(), Actor::root(), boot, Box::new(judge));
+        let line = self.line(&volumes[0]);
+        let mounted = if line.is_some() { &volumes[1..] } else { volumes };
+        let machine = Machine::new(mounted.to_vec(), Actor::root(), boot, Box::new(judge));
         let (plan, state) = (self.plan.clone(), self.state.to_owned());
         let told = Arc::new(Told::default());
         let heard = Arc::clone(&told);
+        let own = line.clone();
         let process =
-            Process::start("dmover", machine.clone(), move || command(&plan, &state, &heard));
-        Running { process, machine, told }
+            Process::start("dmover", machine.clone(), move || command(&plan, &state, &heard, own));
+        Running { process, machine, told, line }
     }
 
     /// Waits for its end.
     fn join(&mut self, running: Running, what: &str) -> Ended {
-        let Running { process, machine, told } = running;
+        let Running { process, machine, told, line } = running;
         let ended = match process.join() {
             Ok(ended) => ended,
             Err(Failed::Killed) => Ended::Killed,
@@ -313,6 +333,7 @@ impl<'p> Scene<'p> {
         machine.end();
         self.story.push(format!("{what}: {} calls, {ended:?}", machine.calls()));
         self.story.append(&mut lock(&told.0));
+        self.check_line(line.as_deref(), &ended);
         ended
     }
 
@@ -339,7 +360,7 @@ impl<'p> Scene<'p> {
         let rival = has_rival.then(|| self.start(&volumes, None));
         let ended = self.join(first, what);
         let others = rival.map(|rival| self.join(rival, "another user's run"));
-        if let Some(Ended::Failed(words)) = others.as_ref().filter(|_| !is_refusal(&ended))
+        if let Some(Ended::Failed(_, words)) = others.as_ref().filter(|_| !is_refusal(&ended))
             && self.plan.fault == Fault::None
             && !words.contains("already")
         {
@@ -371,12 +392,15 @@ fn look(disk: &mut Disk) -> Tree {
 }
 
 /// What a process does.
-fn command(plan: &Plan, state: &Path, told: &Arc<Told>) -> Ended {
+fn command(plan: &Plan, state: &Path, told: &Arc<Told>, line: Option<Arc<Line>>) -> Ended {
     let spec = JobSpec {
         schema: JobSpec::SCHEMA,
         verb: plan.verb,
-        sources: vec![PathBytes(below(SOURCE))],
-        sources_are_remote: false,
+        sources: vec![PathBytes(match line {
+            Some(_) => [PREFIX, TREE].concat(),
+            None => below(SOURCE),
+        })],
+        sources_are_remote: line.is_some(),
         host: None,
         destination: PathBytes(below(DESTINATION)),
         target_mode: TargetMode::As,
@@ -387,21 +411,23 @@ fn command(plan: &Plan, state: &Path, told: &Arc<Told>) -> Ended {
     let directory = StateDirectory::new(state);
     let spill_directory = state.to_owned();
     let monitor = Arc::clone(told);
-    let job =
-        Job { state: Some(directory), spill_directory, monitor, ..Job::new(spec, 0o022, 1024) };
+    let remote = line.map(|line| Arc::new(FarTrees(line)) as Arc<dyn RemoteTrees>);
+    let base = Job::new(spec, 0o022, 1024);
+    let job = Job { state: Some(directory), spill_directory, monitor, remote, ..base };
     let outcome =
         dmover_job::run(Request { job, manifest: None, read_back: ReadBack::None }, &Nobody);
     match &outcome.result {
         Err(error) => {
             let words = error.to_string();
+            let code = error.exit_code();
             let _ = outcome.end();
-            Ended::Failed(words)
+            Ended::Failed(code, words)
         }
         Ok(report) => {
             let state = report.state;
             match outcome.end() {
                 Ok((_, code)) => Ended::Code(code, state),
-                Err(failed) => Ended::Failed(format!("{:?}", failed.code)),
+                Err(failed) => Ended::Failed(failed.code, String::new()),
             }
         }
     }
