@@ -18,6 +18,7 @@ mod grow;
 mod line;
 mod plan;
 mod run;
+mod seed_directory;
 
 pub use far_plan::{BadRun, Far};
 pub use plan::{Ending, Fault, Plan, Round};

@@ -239,7 +239,7 @@ impl RemoteDirectory for Directory {
     }
 
     // Only a connection that takes time gains from requests ahead.
-    fn enter_ahead(&self, _: &[&[u8]]) {}
+    fn enter_ahead(&self, _: &[&[u8]], _: bool) {}
     fn look_ahead(&self, _: &[&[u8]], _: bool) {}
     fn announce(&self, _: &[&[u8]], _: bool) {}
 }

@@ -22,6 +22,7 @@ use super::far::{FarTrees, PREFIX};
 use super::grow::Grower;
 use super::line::Line;
 use super::plan::{Ending, Fault, Plan, Round};
+use super::seed_directory::SeedDirectory;
 
 mod far;
 
@@ -53,7 +54,7 @@ pub struct Run {
 /// If the simulation itself fails.
 pub fn simulate(plan: &Plan) -> Run {
     let settings = Settings { seed: plan.seed, steps_max: STEPS_MAX, begins_s: BEGINS_S };
-    let state = scratch();
+    let state = SeedDirectory::of(plan.seed);
     let ((broken, story), trace) = simulation::simulate(settings, || {
         let mut scene = Scene::new(plan, state.path());
         let mut broken = scene.play();
@@ -61,12 +62,6 @@ pub fn simulate(plan: &Plan) -> Run {
         (broken, scene.story)
     });
     Run { broken, story, trace }
-}
-
-/// A directory for state, in memory if it can be: the journal flushes often.
-fn scratch() -> tempfile::TempDir {
-    let in_memory = tempfile::tempdir_in("/dev/shm");
-    in_memory.or_else(|_| tempfile::tempdir()).expect("a temporary directory")
 }
 
 struct Nobody;
