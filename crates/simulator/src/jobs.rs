@@ -11,13 +11,18 @@ use std::sync::{Mutex, PoisonError};
 /// The directory on each disk that is a root of the job.
 const TREE: &[u8] = b"tree";
 
+mod after;
 mod compare;
+mod damage;
 mod grow;
 mod plan;
 mod run;
+mod vary;
 
+pub use after::After;
 pub use plan::{Ending, Fault, Plan, Round};
 pub use run::{Run, simulate};
+pub use vary::Varied;
 
 /// What many seeds have shown.
 #[derive(Debug, Default)]

@@ -5,6 +5,9 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
+use super::after::After;
+use super::vary::Varied;
+
 /// How a run of the job is disturbed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
@@ -63,6 +66,10 @@ pub struct Plan {
     pub fault: Fault,
     /// In the runs before the last one, another user gives the same command at the same time.
     pub has_rival: bool,
+    /// Rarer options.
+    pub varied: Varied,
+    /// The job that follows on the same trees.
+    pub after: After,
     /// Calls about paths with these words in them become part of the story.
     pub watched: Option<String>,
 }
@@ -90,7 +97,7 @@ impl Plan {
             clears_all: false,
             snapshot: None,
         });
-        let policy = CopyPolicy {
+        let mut policy = CopyPolicy {
             split_bytes: random.random_bool(0.7).then_some(64 << 10),
             fsync: random.random_bool(0.2),
             inplace: random.random_bool(0.1),
@@ -107,6 +114,7 @@ impl Plan {
             3 => Fault::Partial(random.random_range(1..3000)),
             _ => Fault::None,
         };
+        let varied = Varied::of(seed, &mut policy);
         Self {
             seed,
             verb,
@@ -119,6 +127,8 @@ impl Plan {
             rounds,
             fault,
             has_rival: random.random_bool(0.2),
+            varied,
+            after: After::of(seed),
             watched: None,
         }
     }
