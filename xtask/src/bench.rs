@@ -6,6 +6,7 @@
 mod cases;
 mod duel;
 mod estimate;
+mod far;
 mod fleet;
 mod machine;
 mod measure;
@@ -47,6 +48,8 @@ enum Verb {
     Pass(duel::DuelArgs),
     /// Movers behind a broker beside one process, and four hosts beside one
     Fleet(fleet::FleetArgs),
+    /// Copies and passes from another host over a long line, beside rsync over ssh
+    Far(far::FarArgs),
     /// How well the progress of a long copy foretells its end
     Estimate(estimate::EstimateArgs),
     /// What storage takes from a number of threads, reading, writing or both, beside fio
@@ -105,6 +108,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         Verb::Proof(args) => proofs::run(args),
         Verb::Pass(args) => passes::run(args),
         Verb::Fleet(args) => fleet::run(args),
+        Verb::Far(args) => far::run(args),
         Verb::Estimate(args) => estimate::run(args),
         Verb::Storage(args) => storage::run(args),
     }

@@ -5,8 +5,8 @@
 use dmover_testkit::image::FileSystem;
 use dmover_testkit::lanes::{
     LaneOptions, attributes, brokers, corruption, differential, digests, faults, filters, kill,
-    live, memory, pairs, powercut, recorded, remote, renames, resume, seccomp, snapshots, sparse,
-    swap, watch,
+    live, memory, outages, pairs, powercut, recorded, remote, renames, resume, seccomp, snapshots,
+    sparse, swap, watch,
 };
 use dmover_testkit::skip;
 use std::path::PathBuf;
@@ -38,6 +38,12 @@ fn killed_passes_go_on_and_do_nothing_twice() {
 #[test]
 fn jobs_between_hosts_survive_kills_and_cuts() {
     remote::remote(&options(8)).unwrap().assert_clean();
+}
+
+/// The first seed has an outage that ends, the second one none; the third one would take two minutes.
+#[test]
+fn jobs_over_long_lines_survive_loss_and_outages() {
+    outages::outages(&options(2)).unwrap().assert_clean();
 }
 
 #[test]

@@ -128,10 +128,11 @@ impl SourceDirectory {
         }
     }
 
-    /// These directories in it will be entered in this order, not through symbolic links.
-    pub fn enter_ahead<'n>(&self, names: impl Iterator<Item = &'n [u8]>) {
+    /// These directories in it will be entered in this order, not through symbolic links, and all that is below each.
+    /// `opens_files`: their regular files will be opened, too.
+    pub fn enter_ahead<'n>(&self, names: impl Iterator<Item = &'n [u8]>, opens_files: bool) {
         if let DirectoryHandle::Remote(directory) = &self.handle {
-            directory.enter_ahead(&names.collect::<Vec<_>>());
+            directory.enter_ahead(&names.collect::<Vec<_>>(), opens_files);
         }
     }
 

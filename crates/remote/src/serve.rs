@@ -17,6 +17,7 @@ mod host;
 mod list;
 mod progress;
 mod tree;
+mod walk;
 
 /// Serves one root to one job. Requests may come at the same time, each on a thread of its own.
 #[derive(Debug)]
@@ -114,6 +115,9 @@ impl Service for TreeService {
             Request::Now { file } => send(channel, &encode(&tree.now(&file))),
             Request::Digests { file, shapes, start, range } => {
                 tree.digests(&file, &shapes, (start, range), channel)
+            }
+            Request::Walk { directory, names, opens_files } => {
+                tree.walk(&directory, (&names, opens_files), channel)
             }
         }
     }

@@ -18,13 +18,13 @@ use skew::Skew;
 mod ahead;
 mod asking;
 mod directory;
-mod entered_ahead;
 mod file;
 mod looks;
 mod open;
 mod shared;
 mod skew;
 mod stream;
+mod walk;
 
 /// What carries requests to an agent.
 pub trait Line: Debug + Send + Sync {
@@ -101,13 +101,13 @@ impl RemoteSource {
                     Skew::measured(root.metadata.identity.mount, clock, (sent, SystemTime::now()));
                 let follows_all = matches!(follow, FollowLinks::Always | FollowLinks::AlwaysLinked);
                 asking.root_is(&root.metadata);
-                let (known, open, ahead, streams) = Default::default();
+                let (known, open, walks, streams) = Default::default();
                 Ok(Self {
                     shared: Arc::new(Shared {
                         asking,
                         known,
                         open,
-                        ahead,
+                        walks,
                         streams,
                         follows_all,
                         skew,
@@ -129,7 +129,7 @@ impl RemoteSource {
         {
             return Ok(open);
         }
-        if !follows && let Some(directory) = Directory::open_early(&self.shared, at) {
+        if !follows && let Some(directory) = Directory::open_walked(&self.shared, at) {
             return Ok(directory);
         }
         let request = Request::Open { at: at.clone(), follows };

@@ -14,12 +14,17 @@ const TREE: &[u8] = b"tree";
 mod after;
 mod compare;
 mod damage;
+mod far;
+mod far_plan;
 mod grow;
+mod line;
 mod plan;
 mod run;
+mod seed_directory;
 mod vary;
 
 pub use after::After;
+pub use far_plan::{BadRun, Far};
 pub use plan::{Ending, Fault, Plan, Round};
 pub use run::{Run, simulate};
 pub use vary::Varied;

@@ -8,6 +8,8 @@
 
 mod cutter;
 mod daemon;
+mod delay_line;
+mod far_host;
 mod host;
 mod http;
 mod nats;
@@ -26,6 +28,8 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, Result, bail, ensure};
 
 pub use self::cutter::Cutter;
+pub use self::delay_line::{DelayLine, LineCounts, LineOptions};
+pub use self::far_host::FarHost;
 pub use self::host::Host;
 pub use self::nats::{NatsClient, NatsServer, nats_request};
 pub use self::prometheus::{Prometheus, Scrape};
@@ -51,6 +55,8 @@ pub enum Piece {
     Slurm,
     /// [`Prometheus`].
     Prometheus,
+    /// [`DelayLine`].
+    Tun,
 }
 
 impl Piece {
@@ -63,6 +69,7 @@ impl Piece {
                 &["slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "munged"]
             }
             Self::Prometheus => &["prometheus"],
+            Self::Tun => &["ip", "nsenter", "unshare", "python3"],
         }
     }
 }
@@ -82,6 +89,9 @@ pub fn needs(pieces: &[Piece]) -> Result<(), String> {
             return Err("a cluster of namespaces needs root".to_owned());
         }
         network::probe().map_err(|error| format!("no network namespaces here: {error:#}"))?;
+    }
+    if pieces.contains(&Piece::Tun) {
+        delay_line::probe().map_err(|error| format!("no TUN devices here: {error:#}"))?;
     }
     Ok(())
 }

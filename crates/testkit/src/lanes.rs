@@ -17,6 +17,7 @@ pub mod kill;
 pub mod lines;
 pub mod live;
 pub mod memory;
+pub mod outages;
 pub mod pairs;
 pub mod powercut;
 pub mod recorded;
@@ -206,6 +207,7 @@ pub const LANES: &[(&str, &str, u64, Lane)] = &[
     ("resume", "kill -9 of passes, then the same command goes on", 1000, resume::resume),
     ("fleet", "movers, coordinator and broker killed, stopped, made to forget", 500, fleet::fleet),
     ("remote", "either side killed or the connection cut, then again", 300, remote::remote),
+    ("outages", "jobs over a long line that loses packets and falls silent", 30, outages::outages),
     (
         "attributes",
         "one attribute changed on either side between passes",

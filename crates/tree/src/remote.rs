@@ -147,9 +147,9 @@ pub trait RemoteDirectory: Debug + Send + Sync {
     /// It cannot be opened, or its file system has no files to copy.
     fn enter(&self, name: &[u8], follows: bool) -> Result<Arc<dyn RemoteDirectory>, EntryError>;
 
-    /// These directories in it will be entered in this order, not through symbolic links: what a list has shown of them is
-    /// taken for granted, and the lists of the first ones are asked for at once.
-    fn enter_ahead(&self, names: &[&[u8]]);
+    /// These directories in it will be entered in this order, not through symbolic links, and all that is below each: they may
+    /// be read before. `opens_files`: their regular files will be opened, too.
+    fn enter_ahead(&self, names: &[&[u8]], opens_files: bool);
 
     /// Calls `each` with name, type and inode number of every entry, in the order of the file system, until it answers
     /// `false`. The first call of a directory brings the metadata of its entries along.

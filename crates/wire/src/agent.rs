@@ -101,6 +101,16 @@ pub enum Request {
         /// The range in that content. It begins where a piece of each shape begins.
         range: ByteRange,
     },
+    /// Reads directories with all that is below them, depth first and in the order of lists, until the answer is as large as
+    /// one may be; answered with [`WalkPart`]s. Symbolic links are not followed.
+    Walk {
+        /// The directory above them.
+        directory: DirectoryAt,
+        /// Their names there.
+        names: Vec<Name>,
+        /// Opens the regular files in them, as [`Request::Heads`] does.
+        opens_files: bool,
+    },
 }
 
 /// Why a request is refused that this version does not have.
@@ -263,6 +273,37 @@ pub enum ListPart {
     End,
     /// The directory cannot be read to its end.
     Failed(EntryError),
+}
+
+/// Part of the answer to [`Request::Walk`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WalkPart {
+    /// The next directories.
+    pub directories: Vec<Walked>,
+    /// There are no more.
+    pub is_last: bool,
+}
+
+/// A directory of a [`Request::Walk`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Walked {
+    /// Its path below the root.
+    pub path: TreePath,
+    /// What it is and has; `None`: it cannot be read, or is too large to be sent unasked, and nothing below it is sent.
+    pub found: Option<WalkedDirectory>,
+}
+
+/// What a directory of a walk is, and all that it has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WalkedDirectory {
+    /// Its metadata after opening.
+    pub metadata: Metadata,
+    /// What [`Request::Attributes`] shows of it.
+    pub attributes: Answer<(Metadata, EntryAttributes)>,
+    /// Its entries, with looks.
+    pub entries: Vec<ListedEntry>,
+    /// Some of its regular files, opened. Those that cannot be opened, are large or have several names are not among them.
+    pub heads: Vec<(Name, Head)>,
 }
 
 /// An open regular file.

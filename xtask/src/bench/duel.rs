@@ -67,18 +67,34 @@ impl Rounds {
 
     /// A row; `most`: wall clock at most so many times the tool's.
     pub fn row(&self, name: &str, most: f64) -> String {
-        let of =
-            |value: &dyn Fn(&(Sample, Sample)) -> f64| self.0.iter().map(value).collect::<Vec<_>>();
-        let ratios = of(&|(own, tool)| own.wall_s / tool.wall_s);
+        let ratio = median(&self.of(&|(own, tool)| own.wall_s / tool.wall_s));
+        let met = if ratio <= most { "met" } else { "MISSED" };
+        self.row_with(name, &format!("{most:.2} {met}"))
+    }
+
+    /// A row; `most_s`: wall clock at most so many seconds.
+    pub fn row_within(&self, name: &str, most_s: Option<f64>) -> String {
+        let wall_s = median(&self.of(&|(own, _)| own.wall_s));
+        let bar = most_s.map_or(String::new(), |most_s| {
+            format!("{most_s} s {}", if wall_s <= most_s { "met" } else { "MISSED" })
+        });
+        self.row_with(name, &bar)
+    }
+
+    fn of(&self, value: &dyn Fn(&(Sample, Sample)) -> f64) -> Vec<f64> {
+        self.0.iter().map(value).collect()
+    }
+
+    fn row_with(&self, name: &str, bar: &str) -> String {
+        let ratios = self.of(&|(own, tool)| own.wall_s / tool.wall_s);
         let (low, high) = interval(&ratios);
         let ratio = median(&ratios);
-        let met = if ratio <= most { "met" } else { "MISSED" };
         let peak = self.0.iter().map(|(own, _)| own.peak_kib).max().unwrap_or_default();
         format!(
-            "| {name} | {:.2} | {:.2} | {ratio:.2} [{low:.2} to {high:.2}] | {:.2} | {} | {most:.2} {met} |",
-            median(&of(&|(own, _)| own.wall_s)),
-            median(&of(&|(_, tool)| tool.wall_s)),
-            median(&of(&|(own, tool)| own.cpu_s / tool.cpu_s)),
+            "| {name} | {:.2} | {:.2} | {ratio:.2} [{low:.2} to {high:.2}] | {:.2} | {} | {bar} |",
+            median(&self.of(&|(own, _)| own.wall_s)),
+            median(&self.of(&|(_, tool)| tool.wall_s)),
+            median(&self.of(&|(own, tool)| own.cpu_s / tool.cpu_s)),
             peak >> 10,
         )
     }

@@ -118,6 +118,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-job",
             "dmover-engine",
             "dmover-journal",
+            "dmover-tree",
+            "dmover-digest",
             "dmover-host",
             "dmover-sys",
             "dmover-memory",

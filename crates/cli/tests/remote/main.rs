@@ -10,6 +10,7 @@ mod comparisons;
 mod cut;
 mod ends;
 mod install;
+mod line;
 mod lost;
 mod refusals;
 mod refused;

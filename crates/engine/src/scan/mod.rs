@@ -251,7 +251,8 @@ impl Mover<'_> {
                 continue;
             }
             let next = std::iter::once(&name).chain(&frames[depth - 1].directories);
-            level.source.enter_ahead(next.take(DIRECTORIES_AHEAD).map(Name::as_bytes));
+            let next = next.take(DIRECTORIES_AHEAD).map(Name::as_bytes);
+            level.source.enter_ahead(next, self.brings_all_files(level));
             match self.enter(level, name.as_bytes()) {
                 Ok(level) => {
                     if level.target.as_ref().is_some_and(|target| target.fresh)
@@ -271,6 +272,12 @@ impl Mover<'_> {
                 Err(error) => self.make_do_without(&mut frames, name, error),
             }
         }
+    }
+
+    /// Whether every file below a directory will be opened: nothing is at the destination yet, and no rule leaves any out.
+    fn brings_all_files(&self, level: &Level) -> bool {
+        let is_new = level.target.as_ref().is_some_and(|target| target.made);
+        is_new && self.engine.spec.verb.fills() && !self.engine.filter.has_rules()
     }
 
     /// Handles a directory that cannot be entered: it may be unreadable, or no longer a directory.

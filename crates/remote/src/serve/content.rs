@@ -19,7 +19,7 @@ const PART_BYTES: usize = 64 << 10;
 const BLOCK: usize = 256 << 10;
 
 /// About how many bytes a head takes in a message.
-fn sent_bytes(head: &Head) -> usize {
+pub(super) fn sent_bytes(head: &Head) -> usize {
     let of_attributes = |found: &EntryAttributes| {
         found.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
     };
@@ -53,7 +53,7 @@ impl Tree {
     }
 
     /// Opens a file.
-    fn head(&self, at: &DirectoryAt, name: &Name, follows: bool) -> Answer<Head> {
+    pub(super) fn head(&self, at: &DirectoryAt, name: &Name, follows: bool) -> Answer<Head> {
         let from = self.directory_of(at, name.as_bytes(), follows)?;
         let losses = Losses::default();
         let local = self.host.local(&losses);

@@ -72,7 +72,7 @@ impl Tree {
     }
 }
 
-fn kind(kind: Kind) -> ListedKind {
+pub(super) fn kind(kind: Kind) -> ListedKind {
     match kind {
         Kind::Directory => ListedKind::Directory,
         Kind::File => ListedKind::File,

@@ -150,8 +150,13 @@ impl Tree {
     fn keep(&self, path: TreePath, follows: bool, directory: SourceDirectory) -> Metadata {
         let metadata = directory.metadata.clone();
         let key = DirectoryAt { path, follows, identity: metadata.identity };
-        self.directories.put(key, &Arc::new(directory));
+        self.keep_directory(key, &Arc::new(directory));
         metadata
+    }
+
+    /// Keeps a directory open for requests to come.
+    pub(super) fn keep_directory(&self, key: DirectoryAt, directory: &Arc<SourceDirectory>) {
+        self.directories.put(key, directory);
     }
 
     /// Opens a directory below the root.
@@ -228,10 +233,7 @@ impl Tree {
             if !self.is_directory() {
                 self.check_name(&at.path, b"")?;
             }
-            let directory = self.directory(at)?;
-            let read = local.attributes_of(&directory)?;
-            let now = self.host.end().present_of(&directory)?;
-            return Ok((now, self.sendable(read, &losses, &directory.place.own())?));
+            return self.own_attributes(&*self.directory(at)?);
         };
         let directory = self.directory_of(at, name.as_bytes(), follows)?;
         let (metadata, symlink) = local.look(&directory, name.as_bytes(), follows)?;
@@ -249,6 +251,17 @@ impl Tree {
         let record = EntryRecord { name: name.clone(), renamed: None, metadata, symlink };
         let read = local.open_entry(&directory, &record, follows)?.attributes;
         Ok((record.metadata, self.sendable(read, &losses, &shown)?))
+    }
+
+    /// The attributes of an open directory.
+    pub(super) fn own_attributes(
+        &self,
+        directory: &SourceDirectory,
+    ) -> Answer<(Metadata, EntryAttributes)> {
+        let losses = Losses::default();
+        let read = self.host.local(&losses).attributes_of(directory)?;
+        let now = self.host.end().present_of(directory)?;
+        Ok((now, self.sendable(read, &losses, &directory.place.own())?))
     }
 
     /// Attributes as they are sent.

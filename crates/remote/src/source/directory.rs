@@ -5,21 +5,25 @@ use dmover_net::connection::Channel;
 use dmover_observe::lock;
 use dmover_schedule::sync::{Mutex, OnceLock};
 use dmover_tree::{EntryAttributes, ListedKind, RemoteDirectory, RemoteFile, Seen};
-use dmover_wire::agent::{Answer, DirectoryAt, FileAt, Head, ListPart, ListedEntry, Request};
+use dmover_wire::agent::{
+    Answer, DirectoryAt, FileAt, Head, ListPart, ListedEntry, Request, WalkedDirectory,
+};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::ahead::{Ahead, Asks};
 use super::asking::About;
-use super::entered_ahead::Requested;
 use super::file::File;
 use super::looks::Looks;
 use super::shared::Shared;
+use super::walk::Walk;
 
 /// The most looks of one request.
 const LOOKS_MAX: usize = 1024;
-/// How many directories one mover asks for before it enters them.
-const DIRECTORIES_AHEAD: usize = 4;
+/// Directories of one walk, and how many are asked for before the first one is entered.
+const WALK_NAMES: usize = 32;
+const DIRECTORIES_AHEAD: usize = 64;
 
 /// An open directory.
 #[derive(Debug)]
@@ -29,18 +33,21 @@ pub(super) struct Directory {
     metadata: Metadata,
     looks: Arc<Looks>,
     ahead: Ahead,
-    /// Answers that were asked for before it was entered.
-    early: Mutex<Early>,
+    /// The walk that has shown it, which may show what is below it.
+    walk: Option<Arc<Walk>>,
+    /// The walks that were begun for directories in it.
+    walks: Mutex<HashMap<Name, Arc<Walk>>>,
+    /// What the walk has brought, each for one use.
+    brought: Mutex<Brought>,
     /// What the first request for its attributes has shown.
     attributes: OnceLock<(Metadata, EntryAttributes)>,
 }
 
-/// Answers about a directory that were asked for before it was entered.
+/// What a walk has brought of a directory.
 #[derive(Debug, Default)]
-struct Early {
-    /// The first part of its list, and the channel of the others.
-    list: Option<(ListPart, Channel)>,
-    attributes: Option<Channel>,
+struct Brought {
+    entries: Option<Vec<ListedEntry>>,
+    heads: HashMap<Name, Head>,
 }
 
 impl Directory {
@@ -49,49 +56,77 @@ impl Directory {
         at: DirectoryAt,
         metadata: Metadata,
     ) -> Arc<dyn RemoteDirectory> {
-        Self::opened(shared, at, metadata, Early::default())
+        Self::new(shared, at, metadata).keep()
     }
 
-    /// Opens a directory that was asked for ahead; `None`: it was not, or it cannot be listed.
-    pub(super) fn open_early(
+    /// Opens a directory that another mover has asked for; `None`: it has not, or it was not sent.
+    pub(super) fn open_walked(
         shared: &Arc<Shared>,
         path: &TreePath,
     ) -> Option<Arc<dyn RemoteDirectory>> {
-        let Requested { metadata, list, attributes, .. } = shared.ahead.take(path)?;
-        let first = shared.asking.receive(&list, (Operation::ReadDirectory, path, b"")).ok()?;
-        if matches!(first, ListPart::Failed(_)) {
-            // It may be another directory by now: it is opened as if it had not been asked for.
-            return None;
-        }
-        let at = DirectoryAt { path: path.clone(), follows: false, identity: metadata.identity };
-        let early = Early { list: Some((first, list)), attributes };
-        Some(Self::opened(shared, at, metadata, early))
+        let (found, walk) = shared.walks.take(path, &shared.asking)?;
+        Some(Self::walked(shared, path.clone(), found, walk))
     }
 
-    fn opened(
+    fn walked(
         shared: &Arc<Shared>,
-        at: DirectoryAt,
-        metadata: Metadata,
-        early: Early,
+        path: TreePath,
+        found: WalkedDirectory,
+        walk: Arc<Walk>,
     ) -> Arc<dyn RemoteDirectory> {
-        let looks = shared.known.of(&at, shared.follows_all);
-        let key = (at.path.clone(), at.follows);
-        let ahead = Ahead::default();
-        let directory: Arc<dyn RemoteDirectory> = Arc::new(Self {
+        let WalkedDirectory { metadata, attributes, entries, heads } = found;
+        let at = DirectoryAt { path, follows: false, identity: metadata.identity };
+        let brought = Brought { entries: Some(entries), heads: heads.into_iter().collect() };
+        // An error comes again when they are asked for.
+        let attributes = attributes.map_or_else(|_| OnceLock::new(), OnceLock::from);
+        let new = Self::new(shared, at, metadata);
+        Self { walk: Some(walk), brought: Mutex::new(brought), attributes, ..new }.keep()
+    }
+
+    fn new(shared: &Arc<Shared>, at: DirectoryAt, metadata: Metadata) -> Self {
+        Self {
+            looks: shared.known.of(&at, shared.follows_all),
             shared: Arc::clone(shared),
             at,
             metadata,
-            looks,
-            ahead,
-            early: Mutex::new(early),
+            ahead: Ahead::default(),
+            walk: None,
+            walks: Mutex::default(),
+            brought: Mutex::default(),
             attributes: OnceLock::new(),
-        });
+        }
+    }
+
+    fn keep(self) -> Arc<dyn RemoteDirectory> {
+        let shared = Arc::clone(&self.shared);
+        let key = (self.at.path.clone(), self.at.follows);
+        let directory: Arc<dyn RemoteDirectory> = Arc::new(self);
         shared.open.keep(key, &directory);
         directory
     }
 
+    /// The walk that has, or will have, a directory in this one.
+    fn walk_of(&self, name: &Name, path: &TreePath) -> Option<Arc<Walk>> {
+        let asked = lock(&self.walks).get(name).cloned();
+        asked.or_else(|| self.walk.clone()).filter(|walk| walk.may_have(path))
+    }
+
     fn about<'a>(&'a self, operation: Operation, name: &'a [u8]) -> About<'a> {
         (operation, &self.at.path, name)
+    }
+
+    /// Enters a directory that a walk has shown.
+    fn enter_walked(&self, name: &[u8], follows: bool) -> Option<Arc<dyn RemoteDirectory>> {
+        if self.at.follows || follows {
+            return None;
+        }
+        let name = Name::new(name).ok()?;
+        let path = self.at.path.join(name.as_bytes());
+        let walk = self.walk_of(&name, &path);
+        lock(&self.walks).remove(&name);
+        let walk = walk?;
+        let found = walk.take(&path, &self.shared.asking)?;
+        Some(Self::walked(&self.shared, path, found, walk))
     }
 
     fn name(&self, name: &[u8]) -> Result<Name, EntryError> {
@@ -180,47 +215,41 @@ impl RemoteDirectory for Directory {
         self.shared.skew.of(&self.metadata)
     }
 
-    fn enter_ahead(&self, names: &[&[u8]]) {
+    fn enter_ahead(&self, names: &[&[u8]], opens_files: bool) {
         if self.at.follows || self.shared.follows_all {
             return;
         }
-        // A task that got them from another may come after the list was forgotten.
-        if let Some(first) = names.first()
-            && !self.looks.knows_directory(first)
-            && self.shared.ahead.wants(&self.at.path.join(first))
-        {
-            let names = &names[..names.len().min(LOOKS_MAX)];
-            // Errors come when they are entered.
-            let Ok(seen) = self.ask_for_looks(names, false) else { return };
-            self.looks.keep_directories(seen);
-        }
-        for name in names.iter().take(DIRECTORIES_AHEAD) {
-            let path = self.at.path.join(name);
-            if !self.shared.ahead.wants(&path) {
-                continue;
+        let mut unknown = Vec::new();
+        for (number, name) in names.iter().take(DIRECTORIES_AHEAD).enumerate() {
+            let Ok(name) = Name::new(*name) else { continue };
+            let path = self.at.path.join(name.as_bytes());
+            let walk = self.walk_of(&name, &path);
+            if let Some(walk) = walk.as_ref().filter(|_| number == 0) {
+                // If it has ended before this one, it was to be large, and those after it are not in it either.
+                walk.wait_for(&path, &self.shared.asking);
             }
-            // At a mount point the look may have shown what is below the file system that is mounted when it is opened.
-            let is_plain = |found: &Metadata| found.identity.mount == self.metadata.identity.mount;
-            let found = self.looks.take_directory(name);
-            let Some(metadata) = found.filter(is_plain) else { continue };
-            let identity = metadata.identity;
-            let directory = DirectoryAt { path: path.clone(), follows: false, identity };
-            let list = Request::List { directory: directory.clone(), looks: true, follows: false };
-            let Some(list) = self.shared.asking.send_ahead(&list) else { return };
-            let attributes = Request::Attributes { directory, name: None, follows: false };
-            let attributes = self.shared.asking.send_ahead(&attributes);
-            self.shared.ahead.keep(path, Requested::new(metadata, list, attributes));
+            if walk.is_none_or(|walk| !walk.may_have(&path)) {
+                unknown.push(name);
+            }
+        }
+        // Few that are far away can wait until they are more.
+        let is_urgent = unknown.first().map(Name::as_bytes) == names.first().copied();
+        if !is_urgent && unknown.len() < WALK_NAMES {
+            return;
+        }
+        for names in unknown.chunks(WALK_NAMES) {
+            let begun = (&self.at, names.to_vec());
+            let walk = self.shared.walks.begin(begun, opens_files, &self.shared.asking);
+            let Some(walk) = walk else { return };
+            let mut walks = lock(&self.walks);
+            walks.extend(names.iter().map(|name| (name.clone(), Arc::clone(&walk))));
         }
     }
 
     fn enter(&self, name: &[u8], follows: bool) -> Result<Arc<dyn RemoteDirectory>, EntryError> {
-        if !(self.at.follows || follows)
-            && let Some(directory) = Self::open_early(&self.shared, &self.at.path.join(name))
-        {
+        if let Some(directory) = self.enter_walked(name, follows) {
             return Ok(directory);
         }
-        // It is not asked for ahead any more.
-        let _ = self.looks.take_directory(name);
         let request =
             Request::Enter { directory: self.at.clone(), name: self.name(name)?, follows };
         let metadata: Metadata =
@@ -236,21 +265,18 @@ impl RemoteDirectory for Directory {
     fn list(&self, each: &mut dyn FnMut(&[u8], ListedKind, u64) -> bool) -> Result<(), EntryError> {
         let about = self.about(Operation::ReadDirectory, b"");
         let looks = self.looks.is_first_list();
-        let early = lock(&self.early).list.take();
-        let (mut first, channel) = match early {
-            Some((first, channel)) => (Some(first), channel),
-            None => {
-                let follows = self.shared.follows_all;
-                let request = Request::List { directory: self.at.clone(), looks, follows };
-                (None, self.shared.asking.send(&request, about)?)
+        let brought = lock(&self.brought).entries.take();
+        if let Some(entries) = brought {
+            if !self.take_part(entries, each) {
+                self.looks.list_has_ended_early();
             }
-        };
+            return Ok(());
+        }
+        let follows = self.shared.follows_all;
+        let request = Request::List { directory: self.at.clone(), looks, follows };
+        let channel = self.shared.asking.send(&request, about)?;
         loop {
-            let part = match first.take() {
-                Some(part) => part,
-                None => self.shared.asking.receive(&channel, about)?,
-            };
-            match part {
+            match self.shared.asking.receive(&channel, about)? {
                 ListPart::Entries(entries) => {
                     if !self.take_part(entries, each) {
                         if looks {
@@ -295,7 +321,11 @@ impl RemoteDirectory for Directory {
 
     fn open_file(&self, name: &[u8], follows: bool) -> Result<Arc<dyn RemoteFile>, EntryError> {
         let name = self.name(name)?;
-        let head = self.head(&name, follows)?;
+        let brought = lock(&self.brought).heads.remove(&name).filter(|_| !follows);
+        let head = match brought {
+            Some(head) => head,
+            None => self.head(&name, follows)?,
+        };
         let at =
             FileAt { directory: self.at.clone(), name, follows, version: head.metadata.version() };
         Ok(Arc::new(File::new(Arc::clone(&self.shared), at, head)))
@@ -311,21 +341,22 @@ impl RemoteDirectory for Directory {
         if own && let Some(known) = self.attributes.get() {
             return Ok(known.clone());
         }
-        let early = if own { lock(&self.early).attributes.take() } else { None };
-        let channel = match early {
-            Some(channel) => channel,
-            None => {
-                let directory = self.at.clone();
-                let name = if own { None } else { Some(self.name(name)?) };
-                self.shared.asking.send(&Request::Attributes { directory, name, follows }, about)?
-            }
-        };
+        let directory = self.at.clone();
+        let asked = if own { None } else { Some(self.name(name)?) };
+        let request = Request::Attributes { directory, name: asked, follows };
+        let channel = self.shared.asking.send(&request, about)?;
         let found = self.shared.asking.receive::<Answer<_>>(&channel, about)??;
         Ok(if own { self.attributes.get_or_init(|| found).clone() } else { found })
     }
 
     fn announce(&self, names: &[&[u8]], follows: bool) {
+        let brought = lock(&self.brought);
+        let is_here = |name: &Name| !follows && brought.heads.contains_key(name);
         let names = names.iter().filter_map(|name| Name::new(*name).ok());
-        self.ahead.announce(names, follows, self);
+        let names: Vec<Name> = names.filter(|name| !is_here(name)).collect();
+        drop(brought);
+        if !names.is_empty() {
+            self.ahead.announce(names.into_iter(), follows, self);
+        }
     }
 }

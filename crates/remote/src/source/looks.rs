@@ -15,8 +15,6 @@ const ENTRIES_MAX: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     seen: Mutex<HashMap<Vec<u8>, Seen>>,
-    /// The directories among them, until their own lists are asked for.
-    directories: Mutex<HashMap<Vec<u8>, Metadata>>,
     /// The looks followed symbolic links.
     pub(super) follows: bool,
     was_listed: AtomicBool,
@@ -41,28 +39,7 @@ impl Looks {
     pub(super) fn keep(&self, entries: impl Iterator<Item = (Vec<u8>, Seen)>) {
         let mut seen = lock(&self.seen);
         let room = ENTRIES_MAX.saturating_sub(seen.len());
-        let entries = entries.take(room);
-        if self.follows {
-            return seen.extend(entries);
-        }
-        let mut directories = lock(&self.directories);
-        seen.extend(entries.inspect(|(name, (metadata, _))| {
-            if metadata.kind == EntryKind::Directory && directories.len() < ENTRIES_MAX {
-                directories.insert(name.clone(), metadata.clone());
-            }
-        }));
-    }
-
-    /// Keeps what is needed to ask for directories ahead.
-    pub(super) fn keep_directories(&self, entries: impl Iterator<Item = (Vec<u8>, Seen)>) {
-        let is_directory = |found: &Metadata| found.kind == EntryKind::Directory;
-        let found = entries.map(|(name, (metadata, _))| (name, metadata));
-        lock(&self.directories).extend(found.filter(|(_, metadata)| is_directory(metadata)));
-    }
-
-    /// Whether a directory can be asked for ahead.
-    pub(super) fn knows_directory(&self, name: &[u8]) -> bool {
-        lock(&self.directories).contains_key(name)
+        seen.extend(entries.take(room));
     }
 
     /// The names of which nothing is known for such a look.
@@ -76,11 +53,6 @@ impl Looks {
     /// Whether a look that a list has brought is one of this kind.
     fn fits(&self, metadata: &Metadata, follows: bool) -> bool {
         follows == self.follows || (!self.follows && metadata.kind != EntryKind::Symlink)
-    }
-
-    /// Takes what a list has shown of a directory, after the look at it or before.
-    pub(super) fn take_directory(&self, name: &[u8]) -> Option<Metadata> {
-        lock(&self.directories).remove(name)
     }
 
     /// Takes what is known of an entry. `follows`: what a symbolic link leads to.

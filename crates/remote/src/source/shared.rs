@@ -1,10 +1,10 @@
 //! What all that was opened in one tree shares.
 use super::asking::Asking;
-use super::entered_ahead::EnteredAhead;
 use super::looks::Known;
 use super::open::OpenDirectories;
 use super::skew::Skew;
 use super::stream::OpenStreams;
+use super::walk::Walks;
 
 /// The connection of a tree, and what is known and open there.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) struct Shared {
     /// Directories that are open.
     pub(super) open: OpenDirectories,
     /// Directories that were asked for ahead.
-    pub(super) ahead: EnteredAhead,
+    pub(super) walks: Walks,
     /// Streams of content.
     pub(super) streams: OpenStreams,
     /// Directories are listed with what symbolic links lead to.

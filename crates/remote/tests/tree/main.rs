@@ -10,3 +10,4 @@ mod links;
 mod near;
 mod reading;
 mod requests;
+mod walks;

@@ -1,13 +1,28 @@
 //! Both sides of a connection in this process.
 use dmover_model::{AttributeSet, Fatal, FollowLinks, PathBytes};
+use dmover_net::agent::Service;
 use dmover_net::connection::{Broken, CHANNELS_MAX, Channel, Connection, Link};
 use dmover_net::hello::Hello;
 use dmover_remote::{Line, Opening, RemoteSource, TreeService, WithHead};
+use dmover_wire::agent::{Request, UNKNOWN_REQUEST};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+/// An agent of a version without walks.
+#[derive(Debug)]
+struct Older(TreeService);
+
+impl Service for Older {
+    fn serve(&self, request: &[u8], channel: &Channel) -> Result<(), Broken> {
+        if let Ok(Request::Walk { .. }) = dmover_wire::decode(request) {
+            return Err(Broken::Cancelled(UNKNOWN_REQUEST.into()));
+        }
+        self.0.serve(request, channel)
+    }
+}
 
 /// A connection that counts requests.
 #[derive(Debug)]
@@ -25,6 +40,19 @@ impl Near {
 
     /// The same with so many channels.
     pub fn with(root: &Path, channels_max: u32) -> Arc<Self> {
+        Self::with_service(root, channels_max, |path| Arc::new(TreeService::new(path)))
+    }
+
+    /// Connects with an agent that does not know walks.
+    pub fn to_older(root: &Path) -> Arc<Self> {
+        Self::with_service(root, CHANNELS_MAX, |path| Arc::new(Older(TreeService::new(path))))
+    }
+
+    fn with_service(
+        root: &Path,
+        channels_max: u32,
+        service: fn(PathBytes) -> Arc<dyn Service>,
+    ) -> Arc<Self> {
         let (stream, there) = UnixStream::pair().unwrap();
         let mut own = Hello { channels_max, ..Hello::of_this_program("1") };
         std::thread::spawn({
@@ -32,9 +60,7 @@ impl Near {
             move || {
                 let input = there.try_clone().unwrap();
                 dmover_net::agent::run(input, there, own, |peer| {
-                    Ok(dmover_net::agent::Role::Serves(Arc::new(TreeService::new(
-                        peer.root.clone(),
-                    ))))
+                    Ok(dmover_net::agent::Role::Serves(service(peer.root.clone())))
                 })
             }
         });

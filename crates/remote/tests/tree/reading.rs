@@ -4,7 +4,7 @@ use dmover_model::{
 };
 use dmover_net::connection::SPARE_CHANNELS;
 use dmover_remote::{Opening, WithHead};
-use dmover_tree::{ListedKind, RemoteDirectory, RemoteFile, RemoteTree};
+use dmover_tree::{ListedKind, RemoteFile, RemoteTree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -171,7 +171,7 @@ fn announced_files_come_without_a_wait() {
 }
 
 /// Files of a directory by their numbers.
-fn numbered(root: &Path, count: usize) -> Vec<String> {
+pub fn numbered(root: &Path, count: usize) -> Vec<String> {
     std::fs::create_dir_all(root).unwrap();
     let names: Vec<String> = (0..count).map(|number| format!("{number:05}")).collect();
     for name in &names {
@@ -225,35 +225,13 @@ fn what_was_announced_without_room_is_asked_for_together() {
 }
 
 #[test]
-fn a_task_that_comes_after_the_list_was_forgotten_looks_at_its_directories_once() {
-    let root = scratch();
-    let names: Vec<String> = (0..200).map(|number| format!("{number:03}")).collect();
-    for name in &names {
-        numbered(&root.path().join("a").join(name), 1);
-    }
-    let (tree, near) = plain(root.path());
-    let top = tree.open(&TreePath::root().join(b"a"), false).unwrap();
-    near.requests();
-    let mut left: &[String] = &names;
-    while let [first, rest @ ..] = left {
-        let ahead: Vec<&[u8]> = left.iter().map(String::as_bytes).collect();
-        top.enter_ahead(&ahead);
-        let directory = top.enter(first.as_bytes(), false).unwrap();
-        directory.list(&mut |_, _, _| true).unwrap();
-        directory.attributes(b"", false).unwrap();
-        left = rest;
-    }
-    assert_eq!(near.requests(), 1 + 2 * 200, "one look at all, then list and attributes of each");
-}
-
-#[test]
 fn nothing_holds_the_connection_after_the_tree_is_dropped() {
     let root = scratch();
     numbered(&root.path().join("a/b"), 3);
     let (tree, near) = plain(root.path());
     let top = tree.open(&TreePath::root(), false).unwrap();
     top.list(&mut |_, _, _| true).unwrap();
-    top.enter_ahead(&[b"a"]);
+    top.enter_ahead(&[b"a"], false);
     let below = top.enter(b"a", false).unwrap();
     drop(tree);
     // Whoever still has a directory may go on.
@@ -262,46 +240,6 @@ fn nothing_holds_the_connection_after_the_tree_is_dropped() {
     assert!(Arc::strong_count(&near) > 1);
     drop((top, below, last));
     assert_eq!(Arc::strong_count(&near), 1);
-}
-
-#[test]
-fn directories_that_were_asked_for_ahead_need_no_more_requests() {
-    let root = scratch();
-    for name in ["a", "b", "c/below"] {
-        numbered(&root.path().join(name), 3);
-    }
-    std::os::unix::fs::symlink("a", root.path().join("link")).unwrap();
-    let (tree, near) = plain(root.path());
-    let top = tree.open(&TreePath::root(), false).unwrap();
-    let list = |directory: &dyn RemoteDirectory| {
-        let mut names = BTreeSet::new();
-        directory.list(&mut |name, _, _| names.insert(name.to_vec())).unwrap();
-        names
-    };
-    assert_eq!(list(&*top).len(), 4);
-    near.requests();
-    let ahead = [&b"a"[..], b"b", b"c", b"link"];
-    top.enter_ahead(&ahead);
-    top.enter_ahead(&ahead);
-    assert_eq!(near.requests(), 6, "list and attributes of each, a link left out");
-    std::fs::remove_dir_all(root.path().join("b")).unwrap();
-    for name in ["a", "c"] {
-        let there = std::fs::symlink_metadata(root.path().join(name)).unwrap();
-        let directory = top.enter(name.as_bytes(), false).unwrap();
-        assert_eq!(directory.metadata().identity.inode, there.ino());
-        assert_eq!(list(&*directory).len(), if name == "a" { 3 } else { 1 });
-        for _ in 0..2 {
-            assert_eq!(directory.attributes(b"", false).unwrap().0, *directory.metadata());
-        }
-    }
-    assert_eq!(near.requests(), 0);
-    // Whoever comes again, to complete it or to work in another part of it.
-    let again = tree.open(&TreePath::root().join(b"a"), false).unwrap();
-    assert_eq!(again.attributes(b"", false).unwrap().0, *again.metadata());
-    assert_eq!(near.requests(), 0);
-    // A new list is a new look.
-    numbered(&root.path().join("a"), 5);
-    assert_eq!(list(&*again).len(), 5);
 }
 
 #[test]

@@ -51,8 +51,9 @@ pub enum After {
 }
 
 impl After {
-    /// The one of a seed. It has its own random numbers, so the job before is the same without it.
-    pub fn of(seed: u64) -> Self {
+    /// The one of a seed, if there is one. It has its own random numbers, so the job before is the same without it. `is_far`:
+    /// the source is at another host.
+    pub fn of(seed: u64, is_far: bool) -> Option<Self> {
         use After::{
             Backups, Comparison, DryRun, Limited, Links, List, Manifest, Merged, Pairs, Plain,
             Rules, Steered, Sums, Trash, Watch,
@@ -63,7 +64,10 @@ impl After {
             DryRun, DryRun, Backups, Trash, Rules, List, Pairs, Links, Limited, Limited, Steered,
             Merged, Plain,
         ];
-        all.choose(&mut random(seed)).copied().unwrap_or(Comparison)
+        let chosen = all.choose(&mut random(seed)).copied();
+        // All others read the source from a disk that is mounted here. The disk of a far source is not, and its clock is that
+        // of another host, which no file system of this host has.
+        chosen.filter(|chosen| !is_far || *chosen == Sums)
     }
 }
 
@@ -76,7 +80,8 @@ pub(super) fn play(scene: &mut Scene<'_>) {
     let mut random = random(scene.plan.seed);
     let _: u64 = random.random();
     let random = &mut random;
-    match scene.plan.after {
+    let Some(after) = scene.plan.after else { return };
+    match after {
         After::Comparison => comparisons::with_source(scene, random),
         After::Manifest => comparisons::with_manifest(scene, random),
         After::Sums => sums::play(scene, random),

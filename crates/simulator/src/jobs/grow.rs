@@ -2,6 +2,7 @@
 use dmover_memory::{Actor, Device, Disk, Handle, Open, Result, SetTime, User, XattrMode};
 use dmover_model::{EntryKind, Timestamp};
 use rand::Rng as _;
+use rand::seq::IndexedRandom as _;
 use rand_chacha::ChaCha8Rng;
 
 use super::TREE;
@@ -11,21 +12,21 @@ type Path = Vec<Vec<u8>>;
 
 /// A tree that grows.
 #[derive(Debug)]
-pub struct Grower<'a> {
-    random: &'a mut ChaCha8Rng,
+pub struct Grower {
+    random: ChaCha8Rng,
     directories: Vec<Path>,
     files: Vec<(Path, Vec<u8>)>,
     named: u32,
 }
 
-impl<'a> Grower<'a> {
+impl Grower {
     /// For trees without entries.
-    pub fn new(random: &'a mut ChaCha8Rng) -> Self {
+    pub fn new(random: ChaCha8Rng) -> Self {
         Self::below(random, &[TREE])
     }
 
     /// For a tree at another path.
-    pub fn below(random: &'a mut ChaCha8Rng, path: &[&[u8]]) -> Self {
+    pub fn below(random: ChaCha8Rng, path: &[&[u8]]) -> Self {
         let top = path.iter().map(|name| name.to_vec()).collect();
         Self { random, directories: vec![top], files: Vec::new(), named: 0 }
     }
@@ -47,7 +48,7 @@ impl<'a> Grower<'a> {
         }
         for place in self.directories.clone() {
             let Ok(directory) = open(&mut user, &place) else { continue };
-            let time = self.time();
+            let time = time(&mut self.random);
             let _ = user.set_times(directory, time, time);
             let _ = user.close(directory);
         }
@@ -64,11 +65,6 @@ impl<'a> Grower<'a> {
             [b"a", b"with space", b"\xff\xfe", b"-n", b"new\nline", "ü".as_bytes()];
         let odd = odd[self.random.random_range(0..odd.len())];
         [odd, self.named.to_string().as_bytes()].concat()
-    }
-
-    fn time(&mut self) -> SetTime {
-        let seconds = self.random.random_range(-1000..1_600_000_000);
-        SetTime::To(Timestamp { seconds, nanoseconds: self.random.random_range(0..1_000_000_000) })
     }
 
     fn add(&mut self, user: &mut User<'_>) -> Result<()> {
@@ -168,7 +164,7 @@ impl<'a> Grower<'a> {
             }
         }
         if with_times {
-            let (read, written) = (self.time(), self.time());
+            let (read, written) = (time(&mut self.random), time(&mut self.random));
             user.set_times((directory, name), read, written)?;
         }
         Ok(())
@@ -182,6 +178,46 @@ impl<'a> Grower<'a> {
             let _ = self.change_one(&mut user);
         }
         self.grow(disk, changes / 2);
+    }
+
+    /// Writes other bytes into files that keep their sizes and get other times.
+    pub fn overwrite(&mut self, disk: &mut Disk, changes: u32) {
+        self.edit(disk, changes, |random, user, (directory, name)| {
+            let file = user.open(directory, name, Open::WRITE)?;
+            let size = user.stat(file).map_or(0, |of| of.size);
+            let mut bytes = vec![0; size as usize];
+            random.fill(bytes.as_mut_slice());
+            let written = write_all(user, file, 0, &bytes);
+            user.close(file)?;
+            written?;
+            let time = time(random);
+            user.set_times((directory, name), time, time)
+        });
+    }
+
+    /// Changes an extended attribute of files, and nothing else.
+    pub fn annotate(&mut self, disk: &mut Disk, changes: u32) {
+        self.edit(disk, changes, |random, user, entry| {
+            user.set_xattr(entry, b"user.note", &random.random::<[u8; 8]>(), XattrMode::Set)
+        });
+    }
+
+    /// Does something with so many files.
+    fn edit(
+        &mut self,
+        disk: &mut Disk,
+        changes: u32,
+        edit: impl Fn(&mut ChaCha8Rng, &mut User<'_>, (Handle, &[u8])) -> Result<()>,
+    ) {
+        let root = Actor::root();
+        let mut user = disk.as_user(&root);
+        for _ in 0..changes {
+            let Some((place, name)) = self.files.choose(&mut self.random) else { return };
+            let Ok(directory) = open(&mut user, place) else { continue };
+            // What cannot be changed stays.
+            let _ = edit(&mut self.random, &mut user, (directory, name));
+            let _ = user.close(directory);
+        }
     }
 
     fn change_one(&mut self, user: &mut User<'_>) -> Result<()> {
@@ -221,9 +257,14 @@ impl<'a> Grower<'a> {
         let filled = self.fill(user, file);
         user.close(file)?;
         filled?;
-        let (read, written) = (self.time(), self.time());
+        let (read, written) = (time(&mut self.random), time(&mut self.random));
         user.set_times((directory, name), read, written)
     }
+}
+
+fn time(random: &mut ChaCha8Rng) -> SetTime {
+    let seconds = random.random_range(-1000..1_600_000_000);
+    SetTime::To(Timestamp { seconds, nanoseconds: random.random_range(0..1_000_000_000) })
 }
 
 fn write_all(user: &mut User<'_>, file: Handle, mut at: u64, mut bytes: &[u8]) -> Result<()> {

@@ -6,6 +6,7 @@ use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
 use super::after::After;
+use super::far_plan::Far;
 use super::vary::Varied;
 
 /// How a run of the job is disturbed.
@@ -66,10 +67,12 @@ pub struct Plan {
     pub fault: Fault,
     /// In the runs before the last one, another user gives the same command at the same time.
     pub has_rival: bool,
+    /// The source is at another host.
+    pub far: Option<Far>,
     /// Rarer options.
     pub varied: Varied,
-    /// The job that follows on the same trees.
-    pub after: After,
+    /// The job that follows on the same trees, if one does.
+    pub after: Option<After>,
     /// Calls about paths with these words in them become part of the story.
     pub watched: Option<String>,
 }
@@ -114,7 +117,9 @@ impl Plan {
             3 => Fault::Partial(random.random_range(1..3000)),
             _ => Fault::None,
         };
-        let varied = Varied::of(seed, &mut policy);
+        let far = Far::of(seed);
+        let varied = Varied::of(seed, &mut policy, far.is_some());
+        let after = After::of(seed, far.is_some());
         Self {
             seed,
             verb,
@@ -127,8 +132,9 @@ impl Plan {
             rounds,
             fault,
             has_rival: random.random_bool(0.2),
+            far,
             varied,
-            after: After::of(seed),
+            after,
             watched: None,
         }
     }

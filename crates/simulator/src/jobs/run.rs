@@ -1,5 +1,5 @@
 //! One run: the job of a seed, disturbed, repeated, and compared.
-use dmover_engine::{Control, Job, JobReport, JobState, StopReason};
+use dmover_engine::{Control, Job, JobReport, JobState, RemoteTrees, StopReason};
 use dmover_job::{Client, Outcome, Published, ReadBack, Request};
 use dmover_journal::StateDirectory;
 use dmover_memory::faults::{Call, Fault as DiskFault, Rule, When, Where};
@@ -14,15 +14,20 @@ use dmover_sys::simulated::{Judge, Machine, Verdict, Volume};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::TREE;
 use super::after;
 use super::compare::{Tree, differences, false_files, tree};
+use super::far::{FarTrees, PREFIX};
 use super::grow::Grower;
+use super::line::Line;
 use super::plan::{Ending, Fault, Plan, Round};
+use super::seed_directory::SeedDirectory;
 use super::vary::meddle;
+
+mod far;
 
 /// Steps of a simulation that does not end.
 const STEPS_MAX: u64 = 3_000_000;
@@ -52,7 +57,7 @@ pub struct Run {
 /// If the simulation itself fails.
 pub fn simulate(plan: &Plan) -> Run {
     let settings = Settings { seed: plan.seed, steps_max: STEPS_MAX, begins_s: BEGINS_S };
-    let state = scratch();
+    let state = SeedDirectory::of(plan.seed);
     let ((broken, story), trace) = simulation::simulate(settings, || {
         let mut scene = Scene::new(plan, state.path());
         let mut broken = scene.play();
@@ -60,12 +65,6 @@ pub fn simulate(plan: &Plan) -> Run {
         (broken, scene.story)
     });
     Run { broken, story, trace }
-}
-
-/// A directory for state, in memory if it can be: the journal flushes often.
-fn scratch() -> tempfile::TempDir {
-    let in_memory = tempfile::tempdir_in("/dev/shm");
-    in_memory.or_else(|_| tempfile::tempdir()).expect("a temporary directory")
 }
 
 pub(super) struct Nobody;
@@ -126,7 +125,7 @@ impl Monitor for Told {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ended {
     Code(ExitCode, JobState),
-    Failed(String),
+    Failed(ExitCode, String),
     Killed,
     Panicked(String),
 }
@@ -146,6 +145,8 @@ pub(super) struct Seat {
     pub source: Arc<Volume>,
     /// Stops the job.
     pub control: Arc<Control>,
+    /// The connection to a source at another host, whose disk is not mounted then.
+    pub line: Option<Arc<Line>>,
 }
 
 /// What a process does.
@@ -156,11 +157,12 @@ struct Running {
     process: Process<Ended>,
     machine: Arc<Machine>,
     told: Arc<Told>,
+    line: Option<Arc<Line>>,
 }
 
 /// Whether a run gave way to another one.
 fn is_refusal(ended: &Ended) -> bool {
-    matches!(ended, Ended::Failed(words) if words.contains("already"))
+    matches!(ended, Ended::Failed(_, words) if words.contains("already"))
 }
 
 pub(super) struct Scene<'p> {
@@ -169,6 +171,9 @@ pub(super) struct Scene<'p> {
     pub(super) source: Disk,
     pub(super) destination: Disk,
     boots: u32,
+    grower: Arc<std::sync::Mutex<Grower>>,
+    /// What goes wrong with the connection of the next run.
+    bad: Option<far::Bad>,
     /// The runs before the last ones.
     is_disturbed: bool,
     story: Vec<String>,
@@ -178,45 +183,65 @@ pub(super) struct Scene<'p> {
 impl<'p> Scene<'p> {
     fn new(plan: &'p Plan, state: &'p Path) -> Self {
         let time = SimulatedTime::sharing(simulation::clock().expect("a simulation"));
-        let disk = |profile: Profile, number: u64| {
-            Disk::new(profile, Clock::new(time.clone(), CALL_NS), plan.seed ^ number)
+        let disk = |profile: Profile, number: u64, ahead_ns: i64| {
+            let clock = Clock::new(time.clone(), CALL_NS).with_offset_ns(ahead_ns);
+            Disk::new(profile, clock, plan.seed ^ number)
         };
-        let source = disk(Profile::ext4(), 1);
-        let destination = disk(plan.destination.clone(), 2);
+        let source = disk(far::profile(plan), 1, plan.far.as_ref().map_or(0, |far| far.clock_ns));
+        let destination = disk(plan.destination.clone(), 2, 0);
+        let random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x7472_6565);
+        let grower = Arc::new(std::sync::Mutex::new(Grower::new(random)));
         let (story, broken) = (Vec::new(), Vec::new());
-        Self { plan, state, source, destination, boots: 1, is_disturbed: false, story, broken }
+        Self {
+            plan,
+            state,
+            source,
+            destination,
+            boots: 1,
+            is_disturbed: false,
+            grower,
+            bad: None,
+            story,
+            broken,
+        }
     }
 
     fn play(&mut self) -> Vec<String> {
         let plan = self.plan;
-        let mut random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x7472_6565);
-        let mut grower = Grower::new(&mut random);
-        grower.grow(&mut self.source, plan.entries);
+        self.grow(|grower, disk| grower.grow(disk, plan.entries));
         if plan.has_older {
             self.source.settle();
             self.run(None, "an earlier run");
-            grower.change(&mut self.source, plan.entries / 3);
-            let mut other = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x6f74_6865);
-            Grower::new(&mut other).grow(&mut self.destination, plan.entries / 8);
+            self.grow(|grower, disk| grower.change(disk, plan.entries / 3));
+            let other = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x6f74_6865);
+            Grower::new(other).grow(&mut self.destination, plan.entries / 8);
         }
         self.source.settle();
         self.destination.settle();
         self.disturb();
+        self.far_runs();
         self.is_disturbed = true;
         for round in &plan.rounds {
             if plan.changes {
-                grower.change(&mut self.source, 3);
+                self.grow(|grower, disk| grower.change(disk, 3));
             }
             self.round(*round);
         }
         self.is_disturbed = false;
         self.clear_faults();
         self.destination.profile_mut().capacity_bytes = plan.destination.capacity_bytes;
+        self.annotate();
         self.conclude();
         if self.broken.is_empty() {
             after::play(self);
         }
         std::mem::take(&mut self.broken)
+    }
+
+    /// Changes the source.
+    fn grow(&mut self, change: impl FnOnce(&mut Grower, &mut Disk)) {
+        let mut grower = self.grower.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut grower, &mut self.source);
     }
 
     /// Adds the calls of a run that somebody wants to see.
@@ -374,22 +399,26 @@ impl<'p> Scene<'p> {
     }
 
     /// Starts a process.
-    fn start(&self, volumes: &[Arc<Volume>], kill_at: Option<u64>, work: &Work) -> Running {
+    fn start(&mut self, volumes: &[Arc<Volume>], kill_at: Option<u64>, work: &Work) -> Running {
         let control = Arc::new(Control::default());
         let judge = self.judge(kill_at, &volumes[0], &control);
         let boot = format!("boot-{}", self.boots);
-        let machine = Machine::new(volumes.to_vec(), Actor::root(), boot, judge);
+        let line = self.line(&volumes[0]);
+        let mounted = if line.is_some() { &volumes[1..] } else { volumes };
+        // The program clears its umask before a job begins.
+        let actor = Actor { umask: 0, ..Actor::root() };
+        let machine = Machine::new(mounted.to_vec(), actor, boot, judge);
         let told = Arc::new(Told::new(self.plan.varied.lists_entries));
         let source = Arc::clone(&volumes[0]);
-        let seat = Seat { told: Arc::clone(&told), source, control };
+        let seat = Seat { told: Arc::clone(&told), source, control, line: line.clone() };
         let work = Arc::clone(work);
         let process = Process::start("dmover", machine.clone(), move || work(&seat));
-        Running { process, machine, told }
+        Running { process, machine, told, line }
     }
 
     /// Waits for its end.
     fn join(&mut self, running: Running, what: &str) -> Ended {
-        let Running { process, machine, told } = running;
+        let Running { process, machine, told, line } = running;
         let ended = match process.join() {
             Ok(ended) => ended,
             Err(Failed::Killed) => Ended::Killed,
@@ -402,6 +431,7 @@ impl<'p> Scene<'p> {
         machine.end();
         self.story.push(format!("{what}: {} calls, {ended:?}", machine.calls()));
         self.story.append(&mut lock(&told.0));
+        self.check_line(line.as_deref(), &ended);
         ended
     }
 
@@ -440,7 +470,7 @@ impl<'p> Scene<'p> {
         let rival = has_rival.then(|| self.start(&volumes, None, work));
         let ended = self.join(first, what);
         let others = rival.map(|rival| self.join(rival, "another user's run"));
-        if let Some(Ended::Failed(words)) = others.as_ref().filter(|_| !is_refusal(&ended))
+        if let Some(Ended::Failed(_, words)) = others.as_ref().filter(|_| !is_refusal(&ended))
             && self.plan.fault == Fault::None
             && self.plan.varied.source_errors == 0.0
             && !words.contains("already")
@@ -475,7 +505,11 @@ pub(super) fn look(disk: &mut Disk) -> Tree {
 /// The job of the plan, in a process.
 fn command(plan: &Plan, state: &Path, seat: &Seat) -> Ended {
     let limits = Limits { threads: plan.threads as usize, ..plan.varied.limits.clone() };
-    let spec = JobSpec { limits, ..spec(plan.verb, plan.policy.clone()) };
+    let mut spec = JobSpec { limits, ..spec(plan.verb, plan.policy.clone()) };
+    if seat.line.is_some() {
+        spec.sources = vec![PathBytes([PREFIX, TREE].concat())];
+        spec.sources_are_remote = true;
+    }
     ended(dmover_job::run(request(job(spec, state, seat)), &Nobody))
 }
 
@@ -497,7 +531,9 @@ pub(super) fn spec(verb: Verb, policy: CopyPolicy) -> JobSpec {
 
 /// A job with its state in a directory.
 pub(super) fn job(spec: JobSpec, state: &Path, seat: &Seat) -> Job {
+    let far = seat.line.clone().map(|line| Arc::new(FarTrees(line)) as Arc<dyn RemoteTrees>);
     Job {
+        remote: far,
         state: Some(StateDirectory::new(state)),
         spill_directory: state.to_owned(),
         log_every: Duration::from_secs(1),
@@ -517,16 +553,16 @@ pub(super) fn request(job: Job) -> Request {
 pub(super) fn ended(outcome: Outcome) -> Ended {
     match &outcome.result {
         Err(error) => {
-            // The path of a lock is another one in each run of the same seed.
-            let words = error.to_string().split(" (lock ").next().unwrap_or_default().to_owned();
+            let words = error.to_string();
+            let code = error.exit_code();
             let _ = outcome.end();
-            Ended::Failed(words)
+            Ended::Failed(code, words)
         }
         Ok(report) => {
             let state = report.state;
             match outcome.end() {
                 Ok((_, code)) => Ended::Code(code, state),
-                Err(failed) => Ended::Failed(format!("{:?}", failed.code)),
+                Err(failed) => Ended::Failed(failed.code, String::new()),
             }
         }
     }

@@ -25,8 +25,8 @@ pub struct Varied {
 }
 
 impl Varied {
-    /// Those of a seed, and what they change of its policy.
-    pub fn of(seed: u64, policy: &mut CopyPolicy) -> Self {
+    /// Those of a seed, and what they change of its policy. `is_far`: the source is at another host.
+    pub fn of(seed: u64, policy: &mut CopyPolicy, is_far: bool) -> Self {
         let random = &mut ChaCha8Rng::seed_from_u64(seed ^ 0x7661_7279);
         if random.random_bool(0.5) {
             return Self::default();
@@ -53,6 +53,11 @@ impl Varied {
         if random.random_bool(0.3) {
             let calls = (0..random.random_range(1..4_u32)).map(|_| random.random_range(20..1500));
             varied.source_changes = calls.collect();
+        }
+        if is_far {
+            // A far source has changes and errors of its own (`far_plan::BadRun`), which are judged after each run: that needs
+            // to know what the source was like before it, and how often it has changed since.
+            (varied.source_errors, varied.source_changes) = (0.0, Vec::new());
         }
         varied
     }

@@ -470,7 +470,7 @@ fn sorted(run: &Run) -> Vec<&[u8]> {
 
 /// Whether a line of rsync reports these differences only. XFS shows each ACL a second time as an attribute, which counts as
 /// one for rsync.
-fn is_only(line: &str, letters: &str) -> bool {
+pub(super) fn is_only(line: &str, letters: &str) -> bool {
     line.get(2..).and_then(|rest| rest.split(' ').next()) == Some(letters)
 }
 

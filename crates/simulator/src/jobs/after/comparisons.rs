@@ -86,7 +86,7 @@ impl Comparison {
             let recorded = own.manifest.as_ref().map(|at| Recorded::open(at.as_os_str()));
             let recorded = match recorded.transpose() {
                 Ok(recorded) => recorded.map(Arc::new),
-                Err(words) => return Ended::Failed(words),
+                Err(words) => return Ended::Failed(ExitCode::Fatal, words),
             };
             if let Some(recorded) = &recorded {
                 job.list = JobList::Records(Arc::clone(recorded) as Arc<dyn RecordSupply>);
@@ -99,7 +99,7 @@ impl Comparison {
             *found.lock().unwrap_or_else(PoisonError::into_inner) = differences.collect();
             match compared {
                 Ok(compared) => Ended::Code(compared.code, compared.report.state),
-                Err(error) => Ended::Failed(error.to_string()),
+                Err(error) => Ended::Failed(error.exit_code(), error.to_string()),
             }
         })
     }
@@ -236,7 +236,7 @@ pub(super) fn with_manifest(scene: &mut Scene<'_>, random: &mut ChaCha8Rng) {
     let work: Work = Arc::new(move |seat: &Seat| {
         let file = match ManifestFile::create(at.as_os_str(), 0o022) {
             Ok(file) => file,
-            Err(words) => return Ended::Failed(words),
+            Err(words) => return Ended::Failed(ExitCode::Fatal, words),
         };
         let mut job = job(spec.clone(), &state, seat);
         job.manifest = Some(file.recorder());

@@ -203,8 +203,8 @@ pub(super) fn merged(scene: &mut Scene<'_>, random: &mut ChaCha8Rng) {
     let top = user.root();
     let made = user.make_directory(top, b"more", 0o755);
     scene.expect(made.is_ok(), || "no second source".into());
-    let mut other = ChaCha8Rng::seed_from_u64(random.random());
-    Grower::below(&mut other, &[b"more", &name]).grow(&mut scene.source, 12);
+    let other = ChaCha8Rng::seed_from_u64(random.random());
+    Grower::below(other, &[b"more", &name]).grow(&mut scene.source, 12);
     scene.source.settle();
     let slash = |path: &[u8]| if path.is_empty() { Vec::new() } else { [b"/", path].concat() };
     let second: Tree = tree_at(&mut scene.source, &[b"more/", name.as_slice()].concat())

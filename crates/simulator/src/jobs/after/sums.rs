@@ -58,7 +58,7 @@ fn work(
         *found.lock().unwrap_or_else(PoisonError::into_inner) = seat.told.findings();
         match result {
             Ok(report) => Ended::Code(report.exit_code(), report.state),
-            Err(error) => Ended::Failed(error.to_string()),
+            Err(error) => Ended::Failed(error.exit_code(), error.to_string()),
         }
     })
 }

@@ -4,7 +4,7 @@ use dmover_job::{WatchEnd, watch};
 use dmover_memory::Errno;
 use dmover_memory::faults::{Call, Fault, Rule, When, Where};
 use dmover_model::{
-    ChangeFeed, ChangedPlace, EntryKind, FeedBatch, FeedError, Happened, TreePath, Verb,
+    ChangeFeed, ChangedPlace, EntryKind, ExitCode, FeedBatch, FeedError, Happened, TreePath, Verb,
 };
 use dmover_schedule::thread;
 use dmover_sys::simulated::Volume;
@@ -128,8 +128,10 @@ pub(super) fn play(scene: &mut Scene<'_>, random: &mut ChaCha8Rng) {
         };
         match watch(job, &mut feed, options, &mut |_| {}) {
             WatchEnd::Ended(report) => Ended::Code(report.exit_code(), report.state),
-            WatchEnd::NotBegun(reason) => Ended::Failed(format!("not begun: {reason:?}")),
-            WatchEnd::Failed { error, .. } => Ended::Failed(error.to_string()),
+            WatchEnd::NotBegun(reason) => {
+                Ended::Failed(ExitCode::Fatal, format!("not begun: {reason:?}"))
+            }
+            WatchEnd::Failed { error, .. } => Ended::Failed(error.exit_code(), error.to_string()),
         }
     });
     let was_killed = random.random_bool(0.3).then(|| random.random_range(100..3000));
