@@ -119,6 +119,9 @@ pub const UNKNOWN_REQUEST: &str = "this version does not have this request";
 /// The most bytes of a file of which an agent sends more than the head.
 pub const SHORT_MAX: u64 = 256 << 10;
 
+/// The most directories of one walk.
+pub const WALK_MAX: usize = 256;
+
 /// The most pieces that one request may ask the digests of, over all shapes.
 pub const PIECES_MAX: u64 = 2 << 20;
 

@@ -103,7 +103,7 @@ pub fn run(args: &FarArgs) -> Result<()> {
                     let is_goal = tree.has_goal && *round_trip == GOAL_MS;
                     let goal_s = case.goal_s.filter(|_| is_goal);
                     let places = Places { dmover: &dmover, at: scratch.path(), tree: number };
-                    let rounds = play(args, case, &far, places).context(name.clone())?;
+                    let rounds = play(args, case, &far, &places).context(name.clone())?;
                     println!("{}", rounds.row_within(&name, goal_s));
                 }
             }
@@ -125,8 +125,8 @@ struct Places<'a> {
     tree: usize,
 }
 
-fn play(args: &FarArgs, case: &Case, far: &FarHost, places: Places<'_>) -> Result<Rounds> {
-    let Places { dmover, at, tree } = places;
+fn play(args: &FarArgs, case: &Case, far: &FarHost, places: &Places<'_>) -> Result<Rounds> {
+    let Places { dmover, at, tree } = *places;
     let (at, ssh, s) = (word(at), far.ssh_command(), source_name(tree));
     let script = |line: &str| format!("cd {at}; export DMOVER_STATE_DIR={at}/state; {line}");
     let own =

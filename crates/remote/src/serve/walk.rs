@@ -5,7 +5,7 @@ use dmover_local::listing::NameBuffer;
 use dmover_model::{EntryKind, Name, TreePath};
 use dmover_net::connection::{Broken, Channel};
 use dmover_wire::agent::{
-    Answer, DirectoryAt, Head, ListedEntry, SHORT_MAX, WalkPart, Walked, WalkedDirectory,
+    Answer, DirectoryAt, Head, ListedEntry, SHORT_MAX, WALK_MAX, WalkPart, Walked, WalkedDirectory,
     encode_content,
 };
 use std::sync::Arc;
@@ -16,9 +16,8 @@ use super::progress::Losses;
 use super::tree::Tree;
 use crate::joined::send;
 
-/// A walk ends after so many directories or entries, or about so many bytes of files. What it reads in vain, because the other
-/// side leaves it out, is then no more than that.
-const DIRECTORIES_MAX: usize = 256;
+/// A walk ends after so many entries, or about so many bytes of files. What it reads in vain, because the other side leaves it
+/// out, is then no more than that.
 const ENTRIES_MAX: usize = 8 << 10;
 const CONTENT_BYTES_MAX: usize = 4 << 20;
 /// Files come along from directories with no more entries. Those of larger ones are asked for when they are entered, many with
@@ -79,7 +78,7 @@ impl Tree {
         let mut walk = Walk {
             channel,
             opens_files,
-            directories: DIRECTORIES_MAX,
+            directories: WALK_MAX,
             entries: ENTRIES_MAX,
             content_bytes: CONTENT_BYTES_MAX,
             part: Vec::new(),

@@ -4,7 +4,7 @@ use dmover_net::connection::Channel;
 use dmover_observe::lock;
 use dmover_schedule::sync::Mutex;
 use dmover_schedule::time::Instant;
-use dmover_wire::agent::{DirectoryAt, Request, WalkPart, Walked, WalkedDirectory};
+use dmover_wire::agent::{DirectoryAt, Request, WALK_MAX, WalkPart, Walked, WalkedDirectory};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -37,6 +37,8 @@ pub(super) struct Walk {
 struct State {
     /// `None` within: it was not sent.
     received: HashMap<TreePath, Option<WalkedDirectory>>,
+    /// All directories that have come.
+    sent: usize,
     is_over: bool,
 }
 
@@ -76,12 +78,14 @@ impl Walk {
             };
             let about = (Operation::ReadDirectory, &self.above, &b""[..]);
             // An error comes again when the directory is asked for by itself.
-            let part = asking.receive::<WalkPart>(open, about).unwrap_or_else(|_| {
+            let part = asking.receive::<WalkPart>(open, about).ok();
+            let mut state = lock(&self.state);
+            state.sent += part.as_ref().map_or(0, |part| part.directories.len());
+            let part = part.filter(|_| state.sent <= WALK_MAX).unwrap_or_else(|| {
                 self.are_refused.store(true, Relaxed);
                 WalkPart { is_last: true, ..WalkPart::default() }
             });
             let WalkPart { directories, is_last } = part;
-            let mut state = lock(&self.state);
             state.is_over |= is_last;
             let ended = if is_last { channel.take() } else { None };
             let found = directories.into_iter().map(|Walked { path, found }| (path, found));
