@@ -11,7 +11,9 @@ use std::sync::{Mutex, PoisonError};
 /// The directory on each disk that is a root of the job.
 const TREE: &[u8] = b"tree";
 
+mod after;
 mod compare;
+mod damage;
 mod far;
 mod far_plan;
 mod grow;
@@ -19,10 +21,13 @@ mod line;
 mod plan;
 mod run;
 mod seed_directory;
+mod vary;
 
+pub use after::After;
 pub use far_plan::{BadRun, Far};
 pub use plan::{Ending, Fault, Plan, Round};
 pub use run::{Run, simulate};
+pub use vary::Varied;
 
 /// What many seeds have shown.
 #[derive(Debug, Default)]

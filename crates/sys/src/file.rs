@@ -33,7 +33,7 @@ pub fn read_at(file: impl AsFd, buffer: &mut [u8], offset: u64) -> Result<usize>
 
 /// read(2), for what has no offsets; fewer bytes than asked for is normal.
 pub fn read(file: impl AsFd, buffer: &mut [u8]) -> Result<usize> {
-    retry(|| rustix::io::read(file.as_fd(), &mut *buffer))
+    retry(|| kernel::read(file.as_fd(), &mut *buffer))
 }
 
 /// A descriptor of standard input of its own.

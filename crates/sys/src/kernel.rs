@@ -11,7 +11,7 @@ pub use rustix::{
         listxattr, mkdirat, mknodat, openat, openat2, readlinkat, removexattr, renameat,
         renameat_with, seek, setxattr, symlinkat, syncfs, unlinkat, utimensat,
     },
-    io::{fcntl_dupfd_cloexec, pread, pwrite},
+    io::{fcntl_dupfd_cloexec, pread, pwrite, read},
     mount::open_tree,
 };
 
@@ -21,6 +21,6 @@ pub use crate::simulated::calls::{
     fcntl_dupfd_cloexec, fcntl_getfl, fcntl_setfl, fdatasync, fgetxattr, flistxattr, flock,
     fremovexattr, fsetxattr, fsync, ftruncate, futimens, getxattr, ioctl_ficlone, ioctl_getflags,
     ioctl_setflags, linkat, listxattr, mkdirat, mknodat, open_tree, openat, openat2, pread, pwrite,
-    readlinkat, removexattr, renameat, renameat_with, seek, setxattr, symlinkat, syncfs, unlinkat,
-    utimensat,
+    read, readlinkat, removexattr, renameat, renameat_with, seek, setxattr, symlinkat, syncfs,
+    unlinkat, utimensat,
 };

@@ -103,6 +103,8 @@ struct Opened {
     /// Not used again, as numbers of descriptors are.
     number: u64,
     path: Vec<u8>,
+    /// Where read(2) goes on.
+    position: Arc<AtomicU64>,
 }
 
 impl Machine {
@@ -207,7 +209,7 @@ impl Machine {
             .expect("a descriptor of the root directory");
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let volume = Arc::clone(volume);
-        let opened = Opened { volume, handle, flags, number, path };
+        let opened = Opened { volume, handle, flags, number, path, position: Arc::default() };
         lock(&self.open).insert(fd.as_raw_fd(), opened);
         OwnedFd(Some(fd))
     }

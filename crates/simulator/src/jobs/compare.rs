@@ -8,17 +8,15 @@ use super::TREE;
 /// An entry with everything that a copy has to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// Its type.
-    pub kind: EntryKind,
-    mode: u32,
-    owner: (u32, u32),
-    mtime: (i64, u32),
+    pub(super) kind: EntryKind,
+    pub(super) mode: u32,
+    pub(super) owner: (u32, u32),
+    pub(super) mtime: (i64, u32),
     device: (u32, u32),
-    content: Vec<u8>,
-    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Its inode number.
-    pub inode: u64,
-    links: u64,
+    pub(super) content: Vec<u8>,
+    pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(super) inode: u64,
+    pub(super) links: u64,
 }
 
 /// All entries by their paths; the root has the empty path.
@@ -29,11 +27,19 @@ pub type Tree = BTreeMap<Vec<u8>, Seen>;
 /// # Panics
 /// If the disk cannot be read.
 pub fn tree(disk: &mut Disk) -> Tree {
+    tree_at(disk, TREE)
+}
+
+/// Reads the tree below a path of a disk.
+///
+/// # Panics
+/// If the disk cannot be read.
+pub fn tree_at(disk: &mut Disk, path: &[u8]) -> Tree {
     let actor = Actor::root();
     let mut user = disk.as_user(&actor);
     let top = user.root();
     let mut all = Tree::new();
-    if let Ok(root) = user.reach((top, TREE)) {
+    if let Ok(root) = user.walk(top, path, false) {
         add(&mut user, root, &[], &mut all);
         user.close(root).expect("an open handle");
     }

@@ -22,17 +22,26 @@ pub struct Grower {
 impl Grower {
     /// For trees without entries.
     pub fn new(random: ChaCha8Rng) -> Self {
-        Self { random, directories: vec![vec![TREE.to_vec()]], files: Vec::new(), named: 0 }
+        Self::below(random, &[TREE])
+    }
+
+    /// For a tree at another path.
+    pub fn below(random: ChaCha8Rng, path: &[&[u8]]) -> Self {
+        let top = path.iter().map(|name| name.to_vec()).collect();
+        Self { random, directories: vec![top], files: Vec::new(), named: 0 }
     }
 
     /// Adds entries.
     pub fn grow(&mut self, disk: &mut Disk, entries: u32) {
         let root = Actor::root();
         let mut user = disk.as_user(&root);
-        let top = user.root();
-        // It may be there.
-        let _ = user.make_directory(top, TREE, 0o755);
-        let _ = user.close(top);
+        if let Some((name, above)) = self.directories[0].split_last()
+            && let Ok(above) = open(&mut user, above)
+        {
+            // It may be there.
+            let _ = user.make_directory(above, name, 0o755);
+            let _ = user.close(above);
+        }
         for _ in 0..entries {
             // What does not fit on the disk is not there.
             let _ = self.add(&mut user);

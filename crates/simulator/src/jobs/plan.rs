@@ -5,7 +5,9 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
+use super::after::After;
 use super::far_plan::Far;
+use super::vary::Varied;
 
 /// How a run of the job is disturbed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +69,10 @@ pub struct Plan {
     pub has_rival: bool,
     /// The source is at another host.
     pub far: Option<Far>,
+    /// Rarer options.
+    pub varied: Varied,
+    /// The job that follows on the same trees, if one does.
+    pub after: Option<After>,
     /// Calls about paths with these words in them become part of the story.
     pub watched: Option<String>,
 }
@@ -94,7 +100,7 @@ impl Plan {
             clears_all: false,
             snapshot: None,
         });
-        let policy = CopyPolicy {
+        let mut policy = CopyPolicy {
             split_bytes: random.random_bool(0.7).then_some(64 << 10),
             fsync: random.random_bool(0.2),
             inplace: random.random_bool(0.1),
@@ -111,6 +117,9 @@ impl Plan {
             3 => Fault::Partial(random.random_range(1..3000)),
             _ => Fault::None,
         };
+        let far = Far::of(seed);
+        let varied = Varied::of(seed, &mut policy, far.is_some());
+        let after = After::of(seed, far.is_some());
         Self {
             seed,
             verb,
@@ -123,7 +132,9 @@ impl Plan {
             rounds,
             fault,
             has_rival: random.random_bool(0.2),
-            far: Far::of(seed),
+            far,
+            varied,
+            after,
             watched: None,
         }
     }

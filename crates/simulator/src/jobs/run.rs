@@ -1,28 +1,31 @@
 //! One run: the job of a seed, disturbed, repeated, and compared.
-use dmover_engine::{Job, JobReport, JobState, RemoteTrees};
-use dmover_job::{Client, Published, ReadBack, Request};
+use dmover_engine::{Control, Job, JobReport, JobState, RemoteTrees, StopReason};
+use dmover_job::{Client, Outcome, Published, ReadBack, Request};
 use dmover_journal::StateDirectory;
 use dmover_memory::faults::{Call, Fault as DiskFault, Rule, When, Where};
 use dmover_memory::{Actor, Clock, Disk, Errno, Profile, SimulatedTime};
 use dmover_model::{
-    Event, ExitCode, Fatal, JobSpec, Limits, PathBytes, Selection, TargetMode, Verb,
+    CopyPolicy, Event, ExitCode, Fatal, JobSpec, Limits, PathBytes, Selection, TargetMode, Verb,
 };
 use dmover_observe::{Monitor, lock};
 use dmover_schedule::simulation::{self, Failed, Process, Settings, Trace};
 use dmover_schedule::sync::Mutex;
-use dmover_sys::simulated::{Machine, Verdict, Volume};
+use dmover_sys::simulated::{Judge, Machine, Verdict, Volume};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use super::TREE;
+use super::after;
 use super::compare::{Tree, differences, false_files, tree};
 use super::far::{FarTrees, PREFIX};
 use super::grow::Grower;
 use super::line::Line;
 use super::plan::{Ending, Fault, Plan, Round};
 use super::seed_directory::SeedDirectory;
+use super::vary::meddle;
 
 mod far;
 
@@ -32,8 +35,8 @@ const STEPS_MAX: u64 = 3_000_000;
 const BEGINS_S: i64 = 1_700_000_000;
 /// Time that a call takes.
 const CALL_NS: u64 = 10_000;
-const SOURCE: &str = "/simulated/source";
-const DESTINATION: &str = "/simulated/destination";
+pub(super) const SOURCE: &str = "/simulated/source";
+pub(super) const DESTINATION: &str = "/simulated/destination";
 /// Undisturbed runs of the command until it ends with 0: one may say that it is to be repeated.
 const LAST_RUNS: u32 = 3;
 
@@ -64,7 +67,7 @@ pub fn simulate(plan: &Plan) -> Run {
     Run { broken, story, trace }
 }
 
-struct Nobody;
+pub(super) struct Nobody;
 
 impl Client for Nobody {
     fn say(&self, _: &str) {}
@@ -82,12 +85,26 @@ impl Client for Nobody {
     }
 }
 
-/// Keeps what a user would be told.
-#[derive(Default)]
-struct Told(Mutex<Vec<String>>);
+/// Keeps what a user would be told: trouble in words, and findings as they are.
+pub(super) struct Told(Mutex<Vec<String>>, Mutex<Vec<Event>>, /* Wants every entry: */ bool);
+
+impl Told {
+    /// For somebody who wants to see every entry, or not.
+    pub(super) fn new(lists_entries: bool) -> Self {
+        Self(Mutex::default(), Mutex::default(), lists_entries)
+    }
+
+    /// The findings: digests, verdicts, differences.
+    pub(super) fn findings(&self) -> Vec<Event> {
+        lock(&self.1).clone()
+    }
+}
 
 impl Monitor for Told {
     fn event(&self, event: &Event) {
+        if matches!(event, Event::Digest(_) | Event::Checked { .. } | Event::Difference(_)) {
+            lock(&self.1).push(event.clone());
+        }
         let line = match event {
             Event::Error(error) => {
                 format!("{:?} {:?} {:?}: {error}", error.side, error.operation, error.path)
@@ -98,16 +115,42 @@ impl Monitor for Told {
         };
         lock(&self.0).push(line);
     }
+
+    fn wants_items(&self) -> bool {
+        self.2
+    }
 }
 
 /// How a run of the command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Ended {
+pub(super) enum Ended {
     Code(ExitCode, JobState),
     Failed(ExitCode, String),
     Killed,
     Panicked(String),
 }
+
+impl Ended {
+    /// Whether it was killed or stopped before it was complete.
+    pub(super) fn is_interrupted(&self) -> bool {
+        matches!(self, Self::Killed | Self::Code(_, JobState::Stopped(_)))
+    }
+}
+
+/// What a process has beside its disks.
+pub(super) struct Seat {
+    /// Hears the job.
+    pub told: Arc<Told>,
+    /// The disk of the source, for those who change it meanwhile.
+    pub source: Arc<Volume>,
+    /// Stops the job.
+    pub control: Arc<Control>,
+    /// The connection to a source at another host, whose disk is not mounted then.
+    pub line: Option<Arc<Line>>,
+}
+
+/// What a process does.
+pub(super) type Work = Arc<dyn Fn(&Seat) -> Ended + Send + Sync>;
 
 /// A command that runs.
 struct Running {
@@ -122,17 +165,19 @@ fn is_refusal(ended: &Ended) -> bool {
     matches!(ended, Ended::Failed(_, words) if words.contains("already"))
 }
 
-struct Scene<'p> {
-    plan: &'p Plan,
-    state: &'p Path,
-    source: Disk,
-    destination: Disk,
+pub(super) struct Scene<'p> {
+    pub(super) plan: &'p Plan,
+    pub(super) state: &'p Path,
+    pub(super) source: Disk,
+    pub(super) destination: Disk,
     boots: u32,
     grower: Arc<std::sync::Mutex<Grower>>,
     /// What goes wrong with the connection of the next run.
     bad: Option<far::Bad>,
+    /// The runs before the last ones.
+    is_disturbed: bool,
     story: Vec<String>,
-    broken: Vec<String>,
+    pub(super) broken: Vec<String>,
 }
 
 impl<'p> Scene<'p> {
@@ -146,8 +191,19 @@ impl<'p> Scene<'p> {
         let destination = disk(plan.destination.clone(), 2, 0);
         let random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x7472_6565);
         let grower = Arc::new(std::sync::Mutex::new(Grower::new(random)));
-        let (bad, story, broken) = (None, Vec::new(), Vec::new());
-        Self { plan, state, source, destination, boots: 1, grower, bad, story, broken }
+        let (story, broken) = (Vec::new(), Vec::new());
+        Self {
+            plan,
+            state,
+            source,
+            destination,
+            boots: 1,
+            is_disturbed: false,
+            grower,
+            bad: None,
+            story,
+            broken,
+        }
     }
 
     fn play(&mut self) -> Vec<String> {
@@ -164,16 +220,21 @@ impl<'p> Scene<'p> {
         self.destination.settle();
         self.disturb();
         self.far_runs();
+        self.is_disturbed = true;
         for round in &plan.rounds {
             if plan.changes {
                 self.grow(|grower, disk| grower.change(disk, 3));
             }
             self.round(*round);
         }
-        self.destination.faults_mut().clear();
+        self.is_disturbed = false;
+        self.clear_faults();
         self.destination.profile_mut().capacity_bytes = plan.destination.capacity_bytes;
         self.annotate();
         self.conclude();
+        if self.broken.is_empty() {
+            after::play(self);
+        }
         std::mem::take(&mut self.broken)
     }
 
@@ -202,6 +263,11 @@ impl<'p> Scene<'p> {
             when: When::Chance(chance),
             fault,
         };
+        let source_errors = self.plan.varied.source_errors;
+        if source_errors > 0.0 {
+            let fault = DiskFault::Error(Errno::IO);
+            self.source.faults_mut().add(rule(None, fault, source_errors));
+        }
         match self.plan.fault {
             Fault::None => {}
             Fault::Errors(errno, chance) => {
@@ -219,6 +285,19 @@ impl<'p> Scene<'p> {
                 }
             }
         }
+    }
+
+    pub(super) fn clear_faults(&mut self) {
+        self.source.faults_mut().clear();
+        self.destination.faults_mut().clear();
+    }
+
+    /// Some calls at either disk fail.
+    pub(super) fn fail_some(&mut self, chance: f64) {
+        let (call, at, when) = (None, Where::Anywhere, When::Chance(chance));
+        let rule = Rule { call, at, when, fault: DiskFault::Error(Errno::IO) };
+        self.source.faults_mut().add(rule.clone());
+        self.destination.faults_mut().add(rule);
     }
 
     fn round(&mut self, round: Round) {
@@ -294,22 +373,46 @@ impl<'p> Scene<'p> {
         self.broken.extend(lost.iter().map(|it| format!("after a power cut at the end: {it}")));
     }
 
-    /// Starts the command.
-    fn start(&mut self, volumes: &[Arc<Volume>], kill_at: Option<u64>) -> Running {
-        let judge = move |calls| match kill_at {
-            Some(at) if calls >= at => Verdict::Kill,
-            _ => Verdict::Proceed,
-        };
+    /// What happens at the calls of a process.
+    fn judge(&self, at: Option<u64>, source: &Arc<Volume>, control: &Arc<Control>) -> Judge {
+        let stops = self.plan.varied.stops;
+        let changes =
+            if self.is_disturbed { self.plan.varied.source_changes.clone() } else { Vec::new() };
+        let is_pass = self.plan.verb == Verb::Sync;
+        let (source, control) = (Arc::clone(source), Arc::clone(control));
+        Box::new(move |calls| {
+            if changes.contains(&calls) {
+                meddle(&mut source.disk(), is_pass, calls);
+            }
+            match at {
+                Some(at) if calls < at => Verdict::Proceed,
+                Some(at) if stops => {
+                    if calls == at {
+                        control.stop(StopReason::Signal(15));
+                    }
+                    Verdict::Proceed
+                }
+                Some(_) => Verdict::Kill,
+                None => Verdict::Proceed,
+            }
+        })
+    }
+
+    /// Starts a process.
+    fn start(&mut self, volumes: &[Arc<Volume>], kill_at: Option<u64>, work: &Work) -> Running {
+        let control = Arc::new(Control::default());
+        let judge = self.judge(kill_at, &volumes[0], &control);
         let boot = format!("boot-{}", self.boots);
         let line = self.line(&volumes[0]);
         let mounted = if line.is_some() { &volumes[1..] } else { volumes };
-        let machine = Machine::new(mounted.to_vec(), Actor::root(), boot, Box::new(judge));
-        let (plan, state) = (self.plan.clone(), self.state.to_owned());
-        let told = Arc::new(Told::default());
-        let heard = Arc::clone(&told);
-        let own = line.clone();
-        let process =
-            Process::start("dmover", machine.clone(), move || command(&plan, &state, &heard, own));
+        // The program clears its umask before a job begins.
+        let actor = Actor { umask: 0, ..Actor::root() };
+        let machine = Machine::new(mounted.to_vec(), actor, boot, judge);
+        let told = Arc::new(Told::new(self.plan.varied.lists_entries));
+        let source = Arc::clone(&volumes[0]);
+        let seat = Seat { told: Arc::clone(&told), source, control, line: line.clone() };
+        let work = Arc::clone(work);
+        let process = Process::start("dmover", machine.clone(), move || work(&seat));
         Running { process, machine, told, line }
     }
 
@@ -339,6 +442,18 @@ impl<'p> Scene<'p> {
 
     /// The same, perhaps while another user gives the same command.
     fn run_beside(&mut self, kill_at: Option<u64>, what: &str, has_rival: bool) -> Ended {
+        let (plan, state) = (self.plan.clone(), self.state.to_owned());
+        let work: Work = Arc::new(move |seat| command(&plan, &state, seat));
+        self.run_work(&work, (kill_at, has_rival), what)
+    }
+
+    /// Runs a process, kills it at a call, perhaps while another one does the same.
+    pub(super) fn run_work(
+        &mut self,
+        work: &Work,
+        (kill_at, has_rival): (Option<u64>, bool),
+        what: &str,
+    ) -> Ended {
         let disk = |disk: &mut Disk| {
             let clock = disk.clock().clone();
             std::mem::replace(disk, Disk::new(Profile::default(), clock, 0))
@@ -351,12 +466,13 @@ impl<'p> Scene<'p> {
                 volume.disk().faults_mut().trace_last(1 << 20);
             }
         }
-        let first = self.start(&volumes, kill_at);
-        let rival = has_rival.then(|| self.start(&volumes, None));
+        let first = self.start(&volumes, kill_at, work);
+        let rival = has_rival.then(|| self.start(&volumes, None, work));
         let ended = self.join(first, what);
         let others = rival.map(|rival| self.join(rival, "another user's run"));
         if let Some(Ended::Failed(_, words)) = others.as_ref().filter(|_| !is_refusal(&ended))
             && self.plan.fault == Fault::None
+            && self.plan.varied.source_errors == 0.0
             && !words.contains("already")
         {
             self.broken.push(format!("another user's run failed: {words}"));
@@ -373,12 +489,12 @@ impl<'p> Scene<'p> {
 }
 
 /// The path of the tree on a disk.
-fn below(disk: &str) -> Vec<u8> {
+pub(super) fn below(disk: &str) -> Vec<u8> {
     [disk.as_bytes(), b"/", TREE].concat()
 }
 
 /// The tree of a disk, read without faults.
-fn look(disk: &mut Disk) -> Tree {
+pub(super) fn look(disk: &mut Disk) -> Tree {
     let faults = disk.faults().clone();
     disk.faults_mut().clear();
     let tree = tree(disk);
@@ -386,31 +502,55 @@ fn look(disk: &mut Disk) -> Tree {
     tree
 }
 
-/// What a process does.
-fn command(plan: &Plan, state: &Path, told: &Arc<Told>, line: Option<Arc<Line>>) -> Ended {
-    let spec = JobSpec {
+/// The job of the plan, in a process.
+fn command(plan: &Plan, state: &Path, seat: &Seat) -> Ended {
+    let limits = Limits { threads: plan.threads as usize, ..plan.varied.limits.clone() };
+    let mut spec = JobSpec { limits, ..spec(plan.verb, plan.policy.clone()) };
+    if seat.line.is_some() {
+        spec.sources = vec![PathBytes([PREFIX, TREE].concat())];
+        spec.sources_are_remote = true;
+    }
+    ended(dmover_job::run(request(job(spec, state, seat)), &Nobody))
+}
+
+/// A job that makes the tree of the destination from that of the source.
+pub(super) fn spec(verb: Verb, policy: CopyPolicy) -> JobSpec {
+    JobSpec {
         schema: JobSpec::SCHEMA,
-        verb: plan.verb,
-        sources: vec![PathBytes(match line {
-            Some(_) => [PREFIX, TREE].concat(),
-            None => below(SOURCE),
-        })],
-        sources_are_remote: line.is_some(),
+        verb,
+        sources: vec![PathBytes(below(SOURCE))],
+        sources_are_remote: false,
         host: None,
         destination: PathBytes(below(DESTINATION)),
         target_mode: TargetMode::As,
         selection: Selection::default(),
-        policy: plan.policy.clone(),
-        limits: Limits { threads: plan.threads as usize, ..Limits::default() },
-    };
-    let directory = StateDirectory::new(state);
-    let spill_directory = state.to_owned();
-    let monitor = Arc::clone(told);
-    let remote = line.map(|line| Arc::new(FarTrees(line)) as Arc<dyn RemoteTrees>);
-    let base = Job::new(spec, 0o022, 1024);
-    let job = Job { state: Some(directory), spill_directory, monitor, remote, ..base };
-    let outcome =
-        dmover_job::run(Request { job, manifest: None, read_back: ReadBack::None }, &Nobody);
+        policy,
+        limits: Limits { threads: 2, ..Limits::default() },
+    }
+}
+
+/// A job with its state in a directory.
+pub(super) fn job(spec: JobSpec, state: &Path, seat: &Seat) -> Job {
+    let far = seat.line.clone().map(|line| Arc::new(FarTrees(line)) as Arc<dyn RemoteTrees>);
+    Job {
+        remote: far,
+        state: Some(StateDirectory::new(state)),
+        spill_directory: state.to_owned(),
+        log_every: Duration::from_secs(1),
+        monitor: Arc::clone(&seat.told) as Arc<dyn Monitor>,
+        control: Arc::clone(&seat.control),
+        board: Some(Arc::default()),
+        ..Job::new(spec, 0o022, 1024)
+    }
+}
+
+/// A job without a manifest.
+pub(super) fn request(job: Job) -> Request {
+    Request { job, manifest: None, read_back: ReadBack::None }
+}
+
+/// How a job ended, which is recorded.
+pub(super) fn ended(outcome: Outcome) -> Ended {
     match &outcome.result {
         Err(error) => {
             let words = error.to_string();

@@ -14,6 +14,7 @@ use rustix::mount::OpenTreeFlags;
 use rustix::path::Arg;
 use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
 
 use super::{Kind, Lock, Machine, Opened, OwnedFd, Volume, errno, find, lock, machine};
 use crate::{AsFd, BorrowedFd, Errno, Result};
@@ -508,6 +509,17 @@ pub fn accessat(base: impl AsFd, path: impl Arg, access: Access, flags: AtFlags)
     };
     let name = bytes(path)?;
     machine.with(&opened, |user, at| user.may(place(at, &name), access.bits()))
+}
+
+/// read(2). A duplicate of a descriptor has a position of its own, which the kernel's has not.
+pub fn read(fd: impl AsFd, buffer: &mut [u8]) -> Result<usize> {
+    let Some((machine, opened)) = find(fd.as_fd()) else {
+        return rustix::io::read(fd, buffer);
+    };
+    let at = opened.position.load(Ordering::Relaxed);
+    let read = machine.with(&opened, |user, file| user.read(file, at, buffer))?;
+    opened.position.fetch_add(read as u64, Ordering::Relaxed);
+    Ok(read)
 }
 
 pub fn copy_file_range(
