@@ -10,7 +10,7 @@ use dmover_sys::flags::{self, Project};
 use dmover_sys::stat::ATTRIBUTE_MOUNT_ROOT;
 use dmover_sys::xattr::{self, Held};
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, path, stat};
-use dmover_tree::RemoteDirectory;
+use dmover_tree::{Needs, RemoteDirectory};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -129,10 +129,9 @@ impl SourceDirectory {
     }
 
     /// These directories in it will be entered in this order, not through symbolic links, and all that is below each.
-    /// `opens_files`: their regular files will be opened, too.
-    pub fn enter_ahead<'n>(&self, names: impl Iterator<Item = &'n [u8]>, opens_files: bool) {
+    pub fn enter_ahead<'n>(&self, names: impl Iterator<Item = &'n [u8]>, needs: Needs) {
         if let DirectoryHandle::Remote(directory) = &self.handle {
-            directory.enter_ahead(&names.collect::<Vec<_>>(), opens_files);
+            directory.enter_ahead(&names.collect::<Vec<_>>(), needs);
         }
     }
 

@@ -672,6 +672,10 @@ impl Coordinator {
             {
                 out.push(Command::RecordDirty(directories));
                 next = node.parent;
+                // What is above it stays open for whoever finishes it.
+                if let Some(above) = next.and_then(|id| self.nodes.get_mut(&id)) {
+                    above.is_of_earlier_holder = true;
+                }
                 continue;
             }
             // The finishing task inherits the node's hold on its parent.

@@ -104,9 +104,15 @@ impl History {
         let changed = self.changed_at_the_latest(clocks, source);
         match self.seen_before {
             None => unseen || changed >= destination.ctime,
-            // What was copied within the difference of the clocks would be compared in each pass.
-            Some(seen) if self.measured_skew(clocks).is_some() => changed >= seen,
-            Some(seen) => changed >= seen || changed >= destination.ctime,
+            Some(seen) => {
+                // What was copied within the difference of the clocks would be compared in each pass, so that only counts
+                // which certainly changed after it was copied: it was renamed to here, or the destination is an older one.
+                let is_newer = match self.measured_skew(clocks) {
+                    Some(skew) => source.ctime > later(destination.ctime, skew),
+                    None => changed >= destination.ctime,
+                };
+                changed >= seen || is_newer
+            }
         }
     }
 
@@ -215,6 +221,8 @@ mod tests {
         let clocks = Clocks { source_skew: seconds(2), ..FAR_SOURCE };
         assert!(!touched(time(9_999, 1), clocks, &late));
         assert!(touched(time(9_999, 1), FAR_SOURCE, &late));
+        assert!(!touched(time(10_001, 1), clocks, &late));
+        assert!(touched(time(10_003, 1), clocks, &late), "it is newer than its copy");
         // Without a pass, the caller says what counts.
         let never = history(None, None);
         let early = changed(time(1, 1));

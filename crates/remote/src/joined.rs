@@ -4,6 +4,7 @@ use dmover_net::connection::{Broken, Channel};
 use dmover_net::frame::PAYLOAD_MAX;
 use dmover_wire::{SIZE_MAX, decode};
 use serde::de::DeserializeOwned;
+use std::time::Duration;
 
 /// Sends an encoded value, whatever its length.
 ///
@@ -23,8 +24,27 @@ pub(crate) fn send(channel: &Channel, mut value: &[u8]) -> Result<(), Broken> {
 /// # Errors
 /// The channel is over, or what came is no such value.
 pub(crate) fn receive<T: DeserializeOwned>(channel: &Channel) -> Result<T, Broken> {
+    join(channel.receive(), channel)
+}
+
+/// The same for a value whose first message comes within this time; `None`: it does not.
+///
+/// # Errors
+/// The channel is over, or what came is no such value.
+pub(crate) fn receive_within<T: DeserializeOwned>(
+    channel: &Channel,
+    limit: Duration,
+) -> Option<Result<T, Broken>> {
+    Some(join(channel.receive_within(limit)?, channel))
+}
+
+/// Completes a value whose first message has come.
+fn join<T: DeserializeOwned>(
+    first: Result<Option<Vec<u8>>, Broken>,
+    channel: &Channel,
+) -> Result<T, Broken> {
     let missing = || Broken::Violation("an answer is missing");
-    let mut value = channel.receive()?.ok_or_else(missing)?;
+    let mut value = first?.ok_or_else(missing)?;
     let mut is_full = value.len() == PAYLOAD_MAX;
     while is_full {
         let more = channel.receive()?.ok_or_else(missing)?;

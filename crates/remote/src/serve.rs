@@ -116,8 +116,8 @@ impl Service for TreeService {
             Request::Digests { file, shapes, start, range } => {
                 tree.digests(&file, &shapes, (start, range), channel)
             }
-            Request::Walk { directory, names, opens_files } => {
-                tree.walk(&directory, (&names, opens_files), channel)
+            Request::Walk { directory, names, needs } => {
+                tree.walk(&directory, (&names, needs), channel)
             }
         }
     }

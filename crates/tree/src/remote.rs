@@ -47,6 +47,15 @@ pub struct EntryAttributes {
     pub losses: Vec<(LossKind, String)>,
 }
 
+/// What will be needed of directories that will be entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Needs {
+    /// All directories below them.
+    pub goes_below: bool,
+    /// The content of their regular files.
+    pub opens_files: bool,
+}
+
 /// What follows at an offset of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NextData {
@@ -148,8 +157,8 @@ pub trait RemoteDirectory: Debug + Send + Sync {
     fn enter(&self, name: &[u8], follows: bool) -> Result<Arc<dyn RemoteDirectory>, EntryError>;
 
     /// These directories in it will be entered in this order, not through symbolic links, and all that is below each: they may
-    /// be read before. `opens_files`: their regular files will be opened, too.
-    fn enter_ahead(&self, names: &[&[u8]], opens_files: bool);
+    /// be read before, as far as `needs` says.
+    fn enter_ahead(&self, names: &[&[u8]], needs: Needs);
 
     /// Calls `each` with name, type and inode number of every entry, in the order of the file system, until it answers
     /// `false`. The first call of a directory brings the metadata of its entries along.

@@ -7,7 +7,7 @@ use dmover_model::{
     AttributeSet, ByteRange, Digest, DigestPolicy, EntryError, FollowLinks, HashType, Identity,
     Metadata, Name, PathBytes, Shape, Timestamp, TreePath, Version,
 };
-use dmover_tree::{EntryAttributes, ListedKind, RemoteRoot, Seen};
+use dmover_tree::{EntryAttributes, ListedKind, Needs, RemoteRoot, Seen};
 use serde::{Deserialize, Serialize};
 
 /// A request: the first message of a channel.
@@ -101,15 +101,15 @@ pub enum Request {
         /// The range in that content. It begins where a piece of each shape begins.
         range: ByteRange,
     },
-    /// Reads directories with all that is below them, depth first and in the order of lists, until the answer is as large as
+    /// Reads directories, perhaps with all that is below them, depth first and in the order of lists, until the answer is as large as
     /// one may be; answered with [`WalkPart`]s. Symbolic links are not followed.
     Walk {
         /// The directory above them.
         directory: DirectoryAt,
         /// Their names there.
         names: Vec<Name>,
-        /// Opens the regular files in them, as [`Request::Heads`] does.
-        opens_files: bool,
+        /// What is sent of them besides lists and attributes.
+        needs: Needs,
     },
 }
 
@@ -121,6 +121,10 @@ pub const SHORT_MAX: u64 = 256 << 10;
 
 /// The most directories of one walk.
 pub const WALK_MAX: usize = 256;
+/// A walk ends after so many entries.
+pub const WALK_ENTRIES: usize = 8 << 10;
+/// A directory with more entries is not sent unasked: its list comes in parts.
+pub const WALKED_ENTRIES_MAX: usize = 4 << 10;
 
 /// The most pieces that one request may ask the digests of, over all shapes.
 pub const PIECES_MAX: u64 = 2 << 20;

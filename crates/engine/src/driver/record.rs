@@ -225,9 +225,14 @@ pub(super) fn history(
         seen_before: last.and_then(|last| last.seen_before(spec)),
         seen_until: last.and_then(|last| last.seen_until(spec)),
         pass_began: pass_began(record, last),
-        source_skew: last.and_then(|last| last.source_skew(spec)),
+        // By a comparison of change times, what changed within the difference of the clocks counts as well.
+        source_skew: last.and_then(|last| last.source_skew(spec)).filter(|_| !compares_ctime(spec)),
         suspect_since: last.and_then(|last| last.unfinished_since_ms).map(|ms| ms / 1000),
     }
+}
+
+fn compares_ctime(spec: &JobSpec) -> bool {
+    spec.policy.sync.as_ref().is_some_and(|sync| sync.ctime)
 }
 
 /// The latest time at which a pass may have begun, at the coarsest time resolution of file systems.

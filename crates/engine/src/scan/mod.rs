@@ -12,6 +12,7 @@ use dmover_model::{
 use dmover_observe::{Activity, Counter, activity};
 use dmover_plan::itemize;
 use dmover_schedule::time::Instant;
+use dmover_tree::Needs;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -252,7 +253,7 @@ impl Mover<'_> {
             }
             let next = std::iter::once(&name).chain(&frames[depth - 1].directories);
             let next = next.take(DIRECTORIES_AHEAD).map(Name::as_bytes);
-            level.source.enter_ahead(next, self.brings_all_files(level));
+            level.source.enter_ahead(next, self.needs_below(level));
             match self.enter(level, name.as_bytes()) {
                 Ok(level) => {
                     if level.target.as_ref().is_some_and(|target| target.fresh)
@@ -274,10 +275,17 @@ impl Mover<'_> {
         }
     }
 
-    /// Whether every file below a directory will be opened: nothing is at the destination yet, and no rule leaves any out.
-    fn brings_all_files(&self, level: &Level) -> bool {
+    /// What will be needed of directories that are entered: what a rule leaves out must not be touched, and every file below
+    /// is opened if nothing is at the destination yet.
+    fn needs_below(&self, level: &Level) -> Needs {
+        let engine = self.engine;
         let is_new = level.target.as_ref().is_some_and(|target| target.made);
-        is_new && self.engine.spec.verb.fills() && !self.engine.filter.has_rules()
+        let opens_files = is_new && engine.spec.verb.fills() && engine.filter.admits_all();
+        Needs {
+            goes_below: !engine.filter.has_rules(),
+            // Files that come unasked do not wait for a rate.
+            opens_files: opens_files && !engine.limits.has_rate(),
+        }
     }
 
     /// Handles a directory that cannot be entered: it may be unreadable, or no longer a directory.

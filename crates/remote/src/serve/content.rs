@@ -18,12 +18,14 @@ const PART_BYTES: usize = 64 << 10;
 /// Bytes that are read and sent at a time.
 const BLOCK: usize = 256 << 10;
 
+/// How many bytes attributes take in a message.
+pub(super) fn attribute_bytes(found: &EntryAttributes) -> usize {
+    found.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum()
+}
+
 /// About how many bytes a head takes in a message.
 pub(super) fn sent_bytes(head: &Head) -> usize {
-    let of_attributes = |found: &EntryAttributes| {
-        found.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
-    };
-    let attributes = head.attributes.as_ref().map_or(0, of_attributes);
+    let attributes = head.attributes.as_ref().map_or(0, attribute_bytes);
     let short = head.short.as_ref().map_or(0, |short| match &short.content {
         ShortContent::Bytes(bytes) => bytes.len(),
         ShortContent::Digests(_, pieces) => 65 * pieces.len(),

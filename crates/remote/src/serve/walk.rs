@@ -4,27 +4,24 @@ use dmover_local::error::CallFailed;
 use dmover_local::listing::NameBuffer;
 use dmover_model::{EntryKind, Name, TreePath};
 use dmover_net::connection::{Broken, Channel};
+use dmover_tree::Needs;
 use dmover_wire::agent::{
-    Answer, DirectoryAt, Head, ListedEntry, SHORT_MAX, WALK_MAX, WalkPart, Walked, WalkedDirectory,
-    encode_content,
+    Answer, DirectoryAt, Head, ListedEntry, SHORT_MAX, WALK_ENTRIES, WALK_MAX, WALKED_ENTRIES_MAX,
+    WalkPart, Walked, WalkedDirectory, encode_content,
 };
 use std::sync::Arc;
 
-use super::content::sent_bytes;
+use super::content::{attribute_bytes, sent_bytes};
 use super::list::kind;
 use super::progress::Losses;
 use super::tree::Tree;
 use crate::joined::send;
 
-/// A walk ends after so many entries, or about so many bytes of files. What it reads in vain, because the other side leaves it
-/// out, is then no more than that.
-const ENTRIES_MAX: usize = 8 << 10;
-const CONTENT_BYTES_MAX: usize = 4 << 20;
+/// A walk ends after about so many bytes. What it reads in vain, because the other side leaves it out, is then no more.
+const BYTES_MAX: usize = 4 << 20;
 /// Files come along from directories with no more entries. Those of larger ones are asked for when they are entered, many with
 /// one request, and would delay what is needed sooner.
 const ENTRIES_WITH_FILES_MAX: usize = 16;
-/// A directory with more entries is not sent unasked: its list comes in parts.
-const DIRECTORY_ENTRIES_MAX: usize = 4 << 10;
 /// A message is sent when it has about this many bytes.
 const PART_BYTES: usize = 64 << 10;
 /// About how many bytes an entry takes in a message, besides its name.
@@ -33,17 +30,17 @@ const ENTRY_BYTES: usize = 100;
 /// What may still be sent, and what is to be sent next.
 struct Walk<'c> {
     channel: &'c Channel,
-    opens_files: bool,
+    needs: Needs,
     directories: usize,
     entries: usize,
-    content_bytes: usize,
+    bytes_left: usize,
     part: Vec<Walked>,
     bytes: usize,
 }
 
 impl Walk<'_> {
     fn is_used_up(&self) -> bool {
-        self.directories == 0 || self.entries == 0 || self.content_bytes == 0
+        self.directories == 0 || self.entries == 0 || self.bytes_left == 0
     }
 
     fn add(&mut self, path: TreePath, found: Option<WalkedDirectory>) -> Result<(), Broken> {
@@ -51,10 +48,16 @@ impl Walk<'_> {
         self.bytes += ENTRY_BYTES + path.as_bytes().len();
         if let Some(found) = &found {
             self.entries = self.entries.saturating_sub(found.entries.len());
-            let names = found.entries.iter().map(|entry| ENTRY_BYTES + entry.name.len());
+            let target = |entry: &ListedEntry| {
+                entry.seen.as_ref().and_then(|(_, target)| target.as_ref()).map_or(0, Vec::len)
+            };
+            let of_entry = |entry: &ListedEntry| ENTRY_BYTES + entry.name.len() + target(entry);
             let heads = found.heads.iter().map(|(_, head)| sent_bytes(head)).sum::<usize>();
-            self.content_bytes = self.content_bytes.saturating_sub(heads);
-            self.bytes += names.sum::<usize>() + heads;
+            let attributes =
+                found.attributes.as_ref().map_or(0, |(_, found)| attribute_bytes(found));
+            let bytes = found.entries.iter().map(of_entry).sum::<usize>() + heads + attributes;
+            self.bytes_left = self.bytes_left.saturating_sub(bytes);
+            self.bytes += bytes;
         }
         self.part.push(Walked { path, found });
         if self.bytes < PART_BYTES { Ok(()) } else { self.flush(false) }
@@ -72,15 +75,15 @@ impl Tree {
     pub(super) fn walk(
         &self,
         at: &DirectoryAt,
-        (names, opens_files): (&[Name], bool),
+        (names, needs): (&[Name], Needs),
         channel: &Channel,
     ) -> Result<(), Broken> {
         let mut walk = Walk {
             channel,
-            opens_files,
+            needs,
             directories: WALK_MAX,
-            entries: ENTRIES_MAX,
-            content_bytes: CONTENT_BYTES_MAX,
+            entries: WALK_ENTRIES,
+            bytes_left: BYTES_MAX,
             part: Vec::new(),
             bytes: 0,
         };
@@ -100,8 +103,7 @@ impl Tree {
                     walk.add(path, None)?;
                     continue;
                 };
-                // What is mounted here may be left out by the job.
-                if found.metadata.identity.mount == above.metadata.identity.mount {
+                if needs.goes_below {
                     let is_below = |entry: &&ListedEntry| {
                         let of = entry.seen.as_ref().map(|(metadata, _)| metadata.kind);
                         of == Some(EntryKind::Directory)
@@ -126,6 +128,10 @@ impl Tree {
         let directory = self.host.end().enter_source(above, name.as_bytes(), false).ok()?;
         let directory = Arc::new(directory);
         let metadata = directory.metadata.clone();
+        // What is mounted here may be left out by the job.
+        if metadata.identity.mount != above.metadata.identity.mount {
+            return None;
+        }
         let at = DirectoryAt { path: path.clone(), follows: false, identity: metadata.identity };
         self.keep_directory(at.clone(), &directory);
         let mut entries = self.all_entries(&directory)?;
@@ -134,7 +140,7 @@ impl Tree {
         for entry in &mut entries {
             entry.seen = local.look(&directory, &entry.name, false).ok();
         }
-        let heads = if walk.opens_files && entries.len() <= ENTRIES_WITH_FILES_MAX {
+        let heads = if walk.needs.opens_files && entries.len() <= ENTRIES_WITH_FILES_MAX {
             self.heads_of(&at, &entries)
         } else {
             Vec::new()
@@ -149,9 +155,9 @@ impl Tree {
         let read = directory.read(&mut NameBuffer::default(), |listed| -> Result<_, CallFailed> {
             let (name, kind, inode) = (listed.bytes.to_vec(), kind(listed.kind), listed.inode);
             entries.push(ListedEntry { name, kind, inode, seen: None });
-            Ok(entries.len() <= DIRECTORY_ENTRIES_MAX)
+            Ok(entries.len() <= WALKED_ENTRIES_MAX)
         });
-        read.ok().filter(|()| entries.len() <= DIRECTORY_ENTRIES_MAX)?;
+        read.ok().filter(|()| entries.len() <= WALKED_ENTRIES_MAX)?;
         Some(entries)
     }
 

@@ -12,9 +12,10 @@ use dmover_wire::delegation::SOURCE_LOST;
 use dmover_wire::encode;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Line;
-use crate::joined::receive;
+use crate::joined::{receive, receive_within};
 
 /// What a request is about, for errors: an operation, a directory, and a name in it.
 pub(super) type About<'a> = (Operation, &'a TreePath, &'a [u8]);
@@ -136,6 +137,17 @@ impl Asking {
         about: About<'_>,
     ) -> Result<T, EntryError> {
         receive(channel).map_err(|why| self.failed(about, why))
+    }
+
+    /// The next answer, if it begins to come within this time; `None`: it does not.
+    pub(super) fn receive_within<T: DeserializeOwned>(
+        &self,
+        channel: &Channel,
+        about: About<'_>,
+        limit: Duration,
+    ) -> Option<Result<T, EntryError>> {
+        let received = receive_within(channel, limit)?;
+        Some(received.map_err(|why| self.failed(about, why)))
     }
 
     /// Sends a request, and waits for its only answer.

@@ -4,7 +4,7 @@ use dmover_model::{EntryError, Metadata, Name, Operation, TreePath};
 use dmover_net::connection::Channel;
 use dmover_observe::lock;
 use dmover_schedule::sync::{Mutex, OnceLock};
-use dmover_tree::{EntryAttributes, ListedKind, RemoteDirectory, RemoteFile, Seen};
+use dmover_tree::{EntryAttributes, ListedKind, Needs, RemoteDirectory, RemoteFile, Seen};
 use dmover_wire::agent::{
     Answer, DirectoryAt, FileAt, Head, ListPart, ListedEntry, Request, WalkedDirectory,
 };
@@ -115,6 +115,11 @@ impl Directory {
         (operation, &self.at.path, name)
     }
 
+    /// Whether what the walk has brought still counts.
+    fn is_walk_fresh(&self) -> bool {
+        self.walk.as_ref().is_some_and(|walk| walk.is_fresh())
+    }
+
     /// Enters a directory that a walk has shown.
     fn enter_walked(&self, name: &[u8], follows: bool) -> Option<Arc<dyn RemoteDirectory>> {
         if self.at.follows || follows {
@@ -215,7 +220,7 @@ impl RemoteDirectory for Directory {
         self.shared.skew.of(&self.metadata)
     }
 
-    fn enter_ahead(&self, names: &[&[u8]], opens_files: bool) {
+    fn enter_ahead(&self, names: &[&[u8]], needs: Needs) {
         if self.at.follows || self.shared.follows_all {
             return;
         }
@@ -239,7 +244,7 @@ impl RemoteDirectory for Directory {
         }
         for names in unknown.chunks(WALK_NAMES) {
             let begun = (&self.at, names.to_vec());
-            let walk = self.shared.walks.begin(begun, opens_files, &self.shared.asking);
+            let walk = self.shared.walks.begin(begun, needs, &self.shared.asking);
             let Some(walk) = walk else { return };
             let mut walks = lock(&self.walks);
             walks.extend(names.iter().map(|name| (name.clone(), Arc::clone(&walk))));
@@ -266,7 +271,7 @@ impl RemoteDirectory for Directory {
         let about = self.about(Operation::ReadDirectory, b"");
         let looks = self.looks.is_first_list();
         let brought = lock(&self.brought).entries.take();
-        if let Some(entries) = brought {
+        if let Some(entries) = brought.filter(|_| self.is_walk_fresh()) {
             if !self.take_part(entries, each) {
                 self.looks.list_has_ended_early();
             }
@@ -321,7 +326,8 @@ impl RemoteDirectory for Directory {
 
     fn open_file(&self, name: &[u8], follows: bool) -> Result<Arc<dyn RemoteFile>, EntryError> {
         let name = self.name(name)?;
-        let brought = lock(&self.brought).heads.remove(&name).filter(|_| !follows);
+        let brought = lock(&self.brought).heads.remove(&name);
+        let brought = brought.filter(|_| !follows && self.is_walk_fresh());
         let head = match brought {
             Some(head) => head,
             None => self.head(&name, follows)?,
@@ -351,7 +357,8 @@ impl RemoteDirectory for Directory {
 
     fn announce(&self, names: &[&[u8]], follows: bool) {
         let brought = lock(&self.brought);
-        let is_here = |name: &Name| !follows && brought.heads.contains_key(name);
+        let counts = !follows && self.is_walk_fresh();
+        let is_here = |name: &Name| counts && brought.heads.contains_key(name);
         let names = names.iter().filter_map(|name| Name::new(*name).ok());
         let names: Vec<Name> = names.filter(|name| !is_here(name)).collect();
         drop(brought);

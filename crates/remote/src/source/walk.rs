@@ -4,7 +4,11 @@ use dmover_net::connection::Channel;
 use dmover_observe::lock;
 use dmover_schedule::sync::Mutex;
 use dmover_schedule::time::Instant;
-use dmover_wire::agent::{DirectoryAt, Request, WALK_MAX, WalkPart, Walked, WalkedDirectory};
+use dmover_tree::Needs;
+use dmover_wire::agent::{
+    DirectoryAt, Request, WALK_ENTRIES, WALK_MAX, WALKED_ENTRIES_MAX, WalkPart, Walked,
+    WalkedDirectory,
+};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,6 +20,8 @@ use super::asking::Asking;
 const WALKS_MAX: usize = 16;
 /// How long a walk keeps its place if others want it: its mover may have handed its directories to the queue.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the next answer may take. After that the directories are asked for one by one.
+const STUCK: Duration = Duration::from_secs(10);
 /// How long the answers count. What a directory has got since is found by the next pass, and a name is looked at again
 /// before anything is deleted because a list lacks it.
 const FRESH: Duration = Duration::from_secs(30);
@@ -37,8 +43,9 @@ pub(super) struct Walk {
 struct State {
     /// `None` within: it was not sent.
     received: HashMap<TreePath, Option<WalkedDirectory>>,
-    /// All directories that have come.
-    sent: usize,
+    /// All directories and entries that have come.
+    directories: usize,
+    entries: usize,
     is_over: bool,
 }
 
@@ -57,7 +64,7 @@ impl Walk {
             .is_some_and(|first| self.names.contains(&first))
     }
 
-    fn is_fresh(&self) -> bool {
+    pub(super) fn is_fresh(&self) -> bool {
         self.asked.elapsed() <= FRESH
     }
 
@@ -78,14 +85,15 @@ impl Walk {
             };
             let about = (Operation::ReadDirectory, &self.above, &b""[..]);
             // An error comes again when the directory is asked for by itself.
-            let part = asking.receive::<WalkPart>(open, about).ok();
+            // Movers that need other directories of the walk do not wait for one that hangs.
+            let part = asking.receive_within::<WalkPart>(open, about, STUCK);
             let mut state = lock(&self.state);
-            state.sent += part.as_ref().map_or(0, |part| part.directories.len());
-            let part = part.filter(|_| state.sent <= WALK_MAX).unwrap_or_else(|| {
+            let part = part.map(|part| part.ok().filter(|part| self.may_come(part, &mut state)));
+            if matches!(part, Some(None)) {
                 self.are_refused.store(true, Relaxed);
-                WalkPart { is_last: true, ..WalkPart::default() }
-            });
-            let WalkPart { directories, is_last } = part;
+            }
+            let none = WalkPart { is_last: true, ..WalkPart::default() };
+            let WalkPart { directories, is_last } = part.flatten().unwrap_or(none);
             state.is_over |= is_last;
             let ended = if is_last { channel.take() } else { None };
             let found = directories.into_iter().map(|Walked { path, found }| (path, found));
@@ -94,6 +102,17 @@ impl Walk {
             drop((state, channel));
             drop(ended);
         }
+    }
+
+    /// Whether a part can be one that was asked for. Another one would fill the memory of this host.
+    fn may_come(&self, part: &WalkPart, state: &mut State) -> bool {
+        let found = part.directories.iter().filter_map(|walked| walked.found.as_ref());
+        state.entries += found.map(|found| found.entries.len()).sum::<usize>();
+        state.directories += part.directories.len();
+        state.directories <= WALK_MAX
+            && state.entries <= WALK_ENTRIES + WALKED_ENTRIES_MAX
+            && (part.is_last || !part.directories.is_empty())
+            && part.directories.iter().all(|walked| self.is_about(&walked.path))
     }
 
     /// Takes the answer about a directory, once it has come.
@@ -140,7 +159,7 @@ impl Walks {
     pub(super) fn begin(
         &self,
         (directory, names): (&DirectoryAt, Vec<Name>),
-        opens_files: bool,
+        needs: Needs,
         asking: &Asking,
     ) -> Option<Arc<Walk>> {
         if self.are_refused.load(Relaxed) {
@@ -163,7 +182,7 @@ impl Walks {
             return None;
         }
         let (above, known) = (directory.path.clone(), names.iter().cloned().collect());
-        let request = Request::Walk { directory: directory.clone(), names, opens_files };
+        let request = Request::Walk { directory: directory.clone(), names, needs };
         let channel = asking.send_ahead(&request)?;
         let walk = Arc::new(Walk {
             above,

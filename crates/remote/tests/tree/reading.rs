@@ -4,7 +4,7 @@ use dmover_model::{
 };
 use dmover_net::connection::SPARE_CHANNELS;
 use dmover_remote::{Opening, WithHead};
-use dmover_tree::{ListedKind, RemoteFile, RemoteTree};
+use dmover_tree::{ListedKind, Needs, RemoteFile, RemoteTree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -231,7 +231,7 @@ fn nothing_holds_the_connection_after_the_tree_is_dropped() {
     let (tree, near) = plain(root.path());
     let top = tree.open(&TreePath::root(), false).unwrap();
     top.list(&mut |_, _, _| true).unwrap();
-    top.enter_ahead(&[b"a"], false);
+    top.enter_ahead(&[b"a"], Needs { goes_below: true, opens_files: false });
     let below = top.enter(b"a", false).unwrap();
     drop(tree);
     // Whoever still has a directory may go on.

@@ -1,6 +1,6 @@
 //! Directories that are asked for with all that is below them.
 use dmover_model::{FollowLinks, TreePath};
-use dmover_tree::{RemoteDirectory, RemoteTree};
+use dmover_tree::{Needs, RemoteDirectory, RemoteTree};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -8,6 +8,9 @@ use std::sync::Arc;
 
 use super::near::{Near, opening, plain, read, scratch};
 use super::reading::{all, numbered};
+
+const LISTS: Needs = Needs { goes_below: true, opens_files: false };
+const FILES: Needs = Needs { goes_below: true, opens_files: true };
 
 fn list(directory: &dyn RemoteDirectory) -> BTreeSet<Vec<u8>> {
     let mut names = BTreeSet::new();
@@ -45,7 +48,7 @@ fn many_directories_need_few_requests() {
     let mut left: &[String] = &names;
     while let [first, rest @ ..] = left {
         let ahead: Vec<&[u8]> = left.iter().map(String::as_bytes).collect();
-        top.enter_ahead(&ahead, false);
+        top.enter_ahead(&ahead, LISTS);
         visit(&*top, first, &root.path().join("a").join(first));
         left = rest;
     }
@@ -62,7 +65,7 @@ fn what_lies_below_comes_along() {
     near.requests();
     let mut at = root.path().to_owned();
     for _ in &deep {
-        above.enter_ahead(&[b"d"], false);
+        above.enter_ahead(&[b"d"], LISTS);
         at.push("d");
         above = visit(&*above, "d", &at);
     }
@@ -71,7 +74,7 @@ fn what_lies_below_comes_along() {
     let (tree, near) = plain(root.path());
     let top = tree.open(&TreePath::root(), false).unwrap();
     near.requests();
-    top.enter_ahead(&[b"d"], false);
+    top.enter_ahead(&[b"d"], LISTS);
     let part = tree.open(&TreePath::root().join(b"d").join(b"d"), false).unwrap();
     assert_eq!(
         part.metadata().identity.inode,
@@ -95,7 +98,7 @@ fn a_walk_has_an_end_and_is_gone_on_with() {
         let names: Vec<String> = (0..40).map(|number| format!("{number:02}")).collect();
         for first in 0..names.len() {
             let ahead: Vec<&[u8]> = names[first..].iter().map(String::as_bytes).collect();
-            above.enter_ahead(&ahead, false);
+            above.enter_ahead(&ahead, LISTS);
             each(&names[first]);
         }
     };
@@ -111,17 +114,17 @@ fn a_walk_has_an_end_and_is_gone_on_with() {
 #[test]
 fn files_of_new_directories_come_along_and_others_do_not() {
     let root = scratch();
-    numbered(&root.path().join("a/b"), 40);
+    numbered(&root.path().join("a/b"), 10);
     std::fs::write(root.path().join("a/large"), vec![7; 300 << 10]).unwrap();
     std::fs::write(root.path().join("a/one"), b"one").unwrap();
     std::fs::hard_link(root.path().join("a/one"), root.path().join("a/two")).unwrap();
-    for (opens_files, of_short) in [(true, 0), (false, 40)] {
+    for (opens_files, of_short) in [(true, 0), (false, 10)] {
         let (tree, near) = plain(root.path());
         let top = tree.open(&TreePath::root(), false).unwrap();
         near.requests();
-        top.enter_ahead(&[b"a"], opens_files);
+        top.enter_ahead(&[b"a"], Needs { opens_files, ..LISTS });
         let above = visit(&*top, "a", &root.path().join("a"));
-        above.enter_ahead(&[b"b"], opens_files);
+        above.enter_ahead(&[b"b"], Needs { opens_files, ..LISTS });
         let below = visit(&*above, "b", &root.path().join("a/b"));
         for name in list(&*below) {
             let file = below.open_file(&name, false).unwrap();
@@ -145,10 +148,10 @@ fn a_large_directory_is_read_by_itself() {
     let (tree, near) = plain(root.path());
     let top = tree.open(&TreePath::root().join(b"a"), false).unwrap();
     near.requests();
-    top.enter_ahead(&[b"large", b"small"], false);
+    top.enter_ahead(&[b"large", b"small"], LISTS);
     visit(&*top, "large", &root.path().join("a/large"));
     assert_eq!(near.requests(), 4, "walk, enter, attributes, list");
-    top.enter_ahead(&[b"small"], false);
+    top.enter_ahead(&[b"small"], LISTS);
     visit(&*top, "small", &root.path().join("a/small"));
     assert_eq!(near.requests(), 0);
 }
@@ -160,7 +163,7 @@ fn what_is_no_directory_or_gone_is_told_when_it_is_entered() {
     std::os::unix::fs::symlink("a", root.path().join("link")).unwrap();
     let (tree, _near) = plain(root.path());
     let top = tree.open(&TreePath::root(), false).unwrap();
-    top.enter_ahead(&[b"gone", b"link", b"a"], false);
+    top.enter_ahead(&[b"gone", b"link", b"a"], LISTS);
     assert!(top.enter(b"gone", false).is_err());
     assert!(top.enter(b"link", false).is_err());
     visit(&*top, "a", &root.path().join("a"));
@@ -168,6 +171,21 @@ fn what_is_no_directory_or_gone_is_told_when_it_is_entered() {
     let again = tree.open(&TreePath::root().join(b"a"), false).unwrap();
     numbered(&root.path().join("a"), 5);
     assert_eq!(list(&*again).len(), 5);
+}
+
+/// What a rule of the job leaves out may hang when it is touched.
+#[test]
+fn nothing_below_is_touched_unless_it_will_be_entered() {
+    let root = scratch();
+    numbered(&root.path().join("a/b"), 3);
+    let (tree, near) = plain(root.path());
+    let top = tree.open(&TreePath::root(), false).unwrap();
+    near.requests();
+    top.enter_ahead(&[b"a"], Needs::default());
+    let above = visit(&*top, "a", &root.path().join("a"));
+    assert_eq!(near.requests(), 1);
+    visit(&*above, "b", &root.path().join("a/b"));
+    assert_eq!(near.requests(), 3, "enter, attributes and list");
 }
 
 #[test]
@@ -182,7 +200,7 @@ fn an_agent_without_walks_is_asked_for_each_directory() {
     near.requests();
     let ahead: [&[u8]; 3] = [b"a", b"b", b"c"];
     for (number, name) in ["a", "b", "c"].into_iter().enumerate() {
-        top.enter_ahead(&ahead[number..], true);
+        top.enter_ahead(&ahead[number..], FILES);
         visit(&*top, name, &root.path().join(name));
     }
     assert_eq!(near.requests(), 1 + 3 * 3, "one walk in vain");

@@ -8,8 +8,8 @@ use dmover_model::{
 };
 use dmover_schedule::thread;
 use dmover_tree::{
-    EntryAttributes, ListedKind, NamedObject, NextData, RemoteDirectory, RemoteFile, RemoteRoot,
-    RemoteTree, RemoteTrees, Seen,
+    EntryAttributes, ListedKind, NamedObject, Needs, NextData, RemoteDirectory, RemoteFile,
+    RemoteRoot, RemoteTree, RemoteTrees, Seen,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -239,7 +239,7 @@ impl RemoteDirectory for Directory {
     }
 
     // Only a connection that takes time gains from requests ahead.
-    fn enter_ahead(&self, _: &[&[u8]], _: bool) {}
+    fn enter_ahead(&self, _: &[&[u8]], _: Needs) {}
     fn look_ahead(&self, _: &[&[u8]], _: bool) {}
     fn announce(&self, _: &[&[u8]], _: bool) {}
 }
