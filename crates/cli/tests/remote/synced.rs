@@ -162,3 +162,28 @@ fn attributes_of_files_are_not_read_again_soon_after_they_were_copied() {
     assert!((1..4).contains(&pass()), "what has changed is looked at, and nothing else");
     bench.assert_same("s", "d");
 }
+
+/// What changed between the copy and the last pass, which had no reason to read it.
+#[test]
+fn a_comparison_of_change_times_finds_what_an_earlier_pass_did_not_read() {
+    let ends = ends!();
+    let bench = &ends.bench;
+    let way = WAYS[0];
+    bench.sh("mkdir -p s/d; for n in {100..199}; do echo $n > s/d/$n; done");
+    ends.job(way, "sync --json", ("s/", "d/")).expect_code(0);
+    let is_old = |what: &str| bench.sh(&format!("find {what} -newerct '3 seconds ago'")).is_empty();
+    // Further from the copy than clocks may differ: poll.
+    eventually("an old copy", || is_old("d/d/123 d/d/150"));
+    // The same size and modification time: a pass looks at its attributes only.
+    bench.sh("touch -r s/d/123 t; echo ABC > s/d/123; touch -r t s/d/123; rm t");
+    // Made before the next pass begins, and put in place after it.
+    bench.sh("cp -a s/d n; setfattr -n user.n -v 1 n/150");
+    eventually("old changes", || is_old("s/d/123 n/150"));
+    ends.job(way, "sync --json", ("s/", "d/")).expect_code(0);
+    assert_eq!(bench.sh("cat d/d/123"), "123\n");
+    bench.sh("rm -r s/d; mv n s/d");
+    ends.job(way, "sync --json", ("s/", "d/")).expect_code(0);
+    assert_eq!(bench.sh("getfattr --only-values -n user.n d/d/150"), "1");
+    ends.job(way, "sync --json --ctime", ("s/", "d/")).expect_code(0);
+    bench.assert_same("s", "d");
+}
