@@ -4,6 +4,7 @@ use dmover_local::pair::Pair;
 use dmover_model::{
     Attribute, DifferenceKind, DifferenceSet, EntryError, EntryKind, EntryRecord, Metadata, Verb,
 };
+use dmover_observe::Counter;
 use dmover_plan::decide::Existing;
 use dmover_plan::equality::is_same_of_group;
 use dmover_plan::history::is_racy;
@@ -18,7 +19,7 @@ use crate::planned::Planned;
 impl Engine {
     /// Whether the source may have changed after the destination was last written.
     pub(crate) fn is_touched(&self, level: &Level, new: &Metadata, old: &Metadata) -> bool {
-        self.history.is_touched(level.clocks(), (new, old), self.spec.verb == Verb::Sync)
+        self.facts.history.is_touched(level.clocks(), (new, old), self.spec.verb == Verb::Sync)
     }
 
     /// Differences between the attributes of an entry and of its copy that statx does not show.
@@ -36,7 +37,7 @@ impl Engine {
         if keeps(Attribute::Xattr) && wanted != there {
             let is_there = |name: &[u8]| there.iter().any(|(other, _)| other == name);
             let mut settable = wanted;
-            settable.retain(|(name, _)| self.xattr_counts(name, is_there(name)));
+            settable.retain(|(name, _)| self.settable.xattr_counts(name, is_there(name)));
             note(DifferenceKind::Xattr, settable != there);
         }
         if keeps(Attribute::Acl)
@@ -45,7 +46,7 @@ impl Engine {
             note(DifferenceKind::Acl, true);
         }
         if keeps(Attribute::Flags) && flags_differ(expected.flags, found.flags) {
-            let settable = self.settable_flags(expected.flags, found.flags);
+            let settable = self.settable.settable_flags(expected.flags, found.flags);
             note(DifferenceKind::Flags, flags_differ(settable, found.flags));
         }
         if keeps(Attribute::Project) && expected.project != found.project {
@@ -115,10 +116,10 @@ impl Mover<'_> {
             flags_matter: self.flags_matter(level),
             unlike: syncs
                 && (self.is_unlike(&record.metadata, metadata)
-                    || engine.history.is_foreign(level.clocks(), metadata)),
+                    || engine.facts.history.is_foreign(level.clocks(), metadata)),
             touched: syncs
                 && (engine.is_touched(level, &record.metadata, metadata)
-                    || engine.was_renamed(level, name)),
+                    || engine.doubts.was_renamed(&level.path, name)),
             suspect: engine.spec.verb.fills()
                 && metadata.kind == EntryKind::File
                 && engine.is_suspect(
@@ -126,13 +127,17 @@ impl Mover<'_> {
                     record.destination_name().as_bytes(),
                     (metadata.ctime, metadata.size),
                 ),
-            doubtful: !syncs && (self.is_doubtful || engine.is_doubtful(level, name)),
+            doubtful: !syncs && (self.is_doubtful || engine.doubts.has(&level.path, name)),
             racy: syncs
                 && (is_racy(&record.metadata, metadata)
                     || (coarse
-                        && engine.history.is_later(level.clocks(), &record.metadata, metadata))
+                        && engine.facts.history.is_later(
+                            level.clocks(),
+                            &record.metadata,
+                            metadata,
+                        ))
                     || self.is_doubtful
-                    || engine.is_doubtful(level, name)),
+                    || engine.doubts.has(&level.path, name)),
         }
     }
 
@@ -143,7 +148,14 @@ impl Mover<'_> {
     }
 
     pub(crate) fn is_unlike(&self, new: &Metadata, old: &Metadata) -> bool {
-        self.engine.is_dressed_unlike(new, old)
+        self.engine.settable.is_dressed_unlike(new, old)
+    }
+
+    /// Counts an entry that keeps another owner than its source, because this process cannot set it.
+    pub(crate) fn count_other_owner(&self, new: &Metadata, old: &Metadata) {
+        if self.engine.settable.keeps_other_owner(new, old) {
+            self.engine.reports.count(Counter::OwnersNotKept);
+        }
     }
 
     /// Whether a missing immutable flag at the destination is a difference.

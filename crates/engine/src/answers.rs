@@ -1,6 +1,5 @@
 //! The questions of a remote mover to its coordinator, and the answers.
 use dmover_model::{Answer, CoordinatorRequest};
-use dmover_observe::lock;
 
 use crate::context::Engine;
 use crate::root_marks::named;
@@ -16,16 +15,12 @@ impl Engine {
             }
             CoordinatorRequest::Mount(name) => Answer::Mount(self.end.mounts.named(&name)),
             CoordinatorRequest::OnTheWay(names) => {
-                Answer::OnTheWay(self.guard.on_the_way(self, names))
+                Answer::OnTheWay(self.pass.guard.on_the_way(self, names))
             }
-            CoordinatorRequest::Known(paths) => {
-                let known = lock(&self.known);
-                let all: Result<Vec<bool>, _> = paths.iter().map(|path| known.has(path)).collect();
-                Answer::Known(all)
-            }
-            CoordinatorRequest::KeptTimes(path) => Answer::KeptTimes(self.kept_times(&path)),
+            CoordinatorRequest::Known(paths) => Answer::Known(self.proof.known(&paths)),
+            CoordinatorRequest::KeptTimes(path) => Answer::KeptTimes(self.proof.kept_times(&path)),
             CoordinatorRequest::Sealed(identity) => {
-                Answer::Sealed(self.sealed_content(identity).map(Box::new))
+                Answer::Sealed(self.proof.sealed(identity).map(Box::new))
             }
         }
     }

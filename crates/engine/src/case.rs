@@ -19,8 +19,8 @@ impl Mover<'_> {
         self.session.change_case(target, &stored, name)?;
         // It may have been finished already.
         self.mark_dirty(&level.reference());
-        engine.count(Counter::EntriesRenamed);
-        engine.progress();
+        engine.reports.count(Counter::EntriesRenamed);
+        engine.reports.progress();
         Ok(())
     }
 }

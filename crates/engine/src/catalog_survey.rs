@@ -53,7 +53,7 @@ impl Mover<'_> {
             if self.engine.control.is_stopping() {
                 return;
             }
-            self.engine.limits.operation(&self.engine.control, self.lease);
+            self.engine.resources.limits.operation(&self.engine.control, self.lease);
             self.lease.extend();
             if let Err(error) = self.revisit(revisit) {
                 self.tell_not_revisited(revisit, error);
@@ -123,12 +123,12 @@ impl Mover<'_> {
         let engine = self.engine;
         let source = &level.source.metadata;
         let here = source.identity.mount == level.root.mount;
-        if !engine.keeps_catalog || !here {
+        if !engine.facts.keeps_catalog || !here {
             return;
         }
         let made = level.target.as_ref().is_some_and(|target| target.made);
-        let recent = engine.history.is_recent(level.clocks(), source);
-        if engine.tells_entered || made || recent {
+        let recent = engine.facts.history.is_recent(level.clocks(), source);
+        if engine.facts.tells_entered || made || recent {
             let late = recent && !made;
             let mut object = Object { inode: source.identity.inode, birth: None };
             if late {
@@ -145,7 +145,7 @@ impl Mover<'_> {
     pub(crate) fn tell_touched(&mut self, level: &Level) {
         let source = level.source.metadata.identity;
         let here = source.mount == level.root.mount;
-        if self.engine.keeps_catalog && here && self.touched.replace(source) != Some(source) {
+        if self.engine.facts.keeps_catalog && here && self.touched.replace(source) != Some(source) {
             let (inode, path) = (source.inode, level.path.clone());
             self.outcome.survey.push(Surveyed::Touched { inode, path });
         }
@@ -155,13 +155,13 @@ impl Mover<'_> {
     /// those in the catalog.
     pub(crate) fn tell_renewed(&mut self, level: &Level, record: &EntryRecord) {
         let (source, name) = (level.source.metadata.identity, &record.name);
-        if !self.engine.keeps_catalog || source.mount != level.root.mount {
+        if !self.engine.facts.keeps_catalog || source.mount != level.root.mount {
             return;
         }
         match self.recorded(level, name) {
             // Another file has its name now. If it looks alike, only a comparison shows the difference.
             Recorded::Alike(entry) if entry.source.inode != record.metadata.identity.inode => {
-                self.engine.doubt(level.path.join(name.as_bytes()));
+                self.engine.doubts.add(level.path.join(name.as_bytes()));
                 self.tell_touched(level);
             }
             Recorded::Alike(entry) => {
@@ -177,13 +177,13 @@ impl Mover<'_> {
     /// at the destination. The times of that file are older than the copy, and if it looks alike, only this shows it.
     pub(crate) fn doubt_if_exchanged(&self, level: &Level, record: &EntryRecord) {
         let engine = self.engine;
-        if !engine.keeps_catalog {
+        if !engine.facts.keeps_catalog {
             return;
         }
-        let (name, follows) = (record.name.as_bytes(), engine.follows_links());
+        let (name, follows) = (record.name.as_bytes(), engine.spec.follows_links());
         let found = engine.end.find_source(&level.source, name, follows).ok().flatten();
         if found.is_some_and(|now| now.identity != record.metadata.identity) {
-            engine.doubt(level.path.join(record.name.as_bytes()));
+            engine.doubts.add(level.path.join(record.name.as_bytes()));
         }
     }
 
@@ -351,16 +351,16 @@ impl Mover<'_> {
         // If an entry was exchanged with another of the same size and time after both were checked, only this shows it.
         // Renamed and compared entries are known whatever their times: not every file system changes times then.
         let looked_at = || {
-            !engine.history.is_later(level.clocks(), &new, &old)
-                || engine.was_renamed(level, name.as_bytes())
-                || engine.is_doubtful(level, name.as_bytes())
+            !engine.facts.history.is_later(level.clocks(), &new, &old)
+                || engine.doubts.was_renamed(&level.path, name.as_bytes())
+                || engine.doubts.has(&level.path, name.as_bytes())
         };
         let known = new.kind == EntryKind::Directory
             || (self.is_the_same(&new, &old, target) && looked_at());
         if !(there && known) {
-            if there && engine.keeps_journal && self.is_the_same(&new, &old, target) {
+            if there && engine.facts.keeps_journal && self.is_the_same(&new, &old, target) {
                 // It may have been replaced after it was copied, by an entry that looks alike.
-                engine.doubt(below);
+                engine.doubts.add(below);
             }
             return Recorded::Unlike;
         }
@@ -372,7 +372,8 @@ impl Mover<'_> {
             size: new.size,
             mtime: new.mtime,
         });
-        if new.kind == EntryKind::Directory && engine.history.is_recent(level.clocks(), &new) {
+        if new.kind == EntryKind::Directory && engine.facts.history.is_recent(level.clocks(), &new)
+        {
             return Recorded::AlikeNow(entry);
         }
         Recorded::Alike(entry)

@@ -1,10 +1,9 @@
 //! The tree that is compared with a manifest.
 use dmover_local::error::at_destination;
 use dmover_model::{
-    Answer, CoordinatorRequest, DifferenceKind, DirectoryRef, EntryError, EntryKind, ErrorClass,
-    Metadata, Operation, Side, Times, TreePath,
+    DifferenceKind, DirectoryRef, EntryError, EntryKind, ErrorClass, Metadata, Operation, Side,
+    TreePath,
 };
-use dmover_observe::lock;
 
 use crate::context::{CHECKED, Engine};
 use crate::finding::Finding;
@@ -22,10 +21,7 @@ impl Mover<'_> {
 
     fn knows(&mut self, path: &TreePath) -> bool {
         let engine = self.engine;
-        let known = match engine.ask(|| CoordinatorRequest::Known(vec![path.clone()])) {
-            Some(Answer::Known(known)) => known.map(|known| known == [true]),
-            _ => lock(&engine.known).has(path),
-        };
+        let known = engine.proof.known(std::slice::from_ref(path)).map(|known| known == [true]);
         known.unwrap_or_else(|reason| {
             let words = format!("cannot check the manifest: {reason}");
             engine.error(engine.unchecked(path, words));
@@ -41,8 +37,8 @@ impl Mover<'_> {
         }
         // What is in it is too much as well.
         if found.kind == EntryKind::Directory
-            && !engine.tell(|| ReportItem::Known(path.clone()))
-            && let Err(error) = lock(&engine.known).insert(path)
+            && !engine.reports.desk.tell(|| ReportItem::Known(path.clone()))
+            && let Err(error) = engine.proof.learn([path])
         {
             engine.error(
                 engine.unchecked(path, format!("cannot report the extra entries in it: {error}")),
@@ -51,7 +47,7 @@ impl Mover<'_> {
         if engine.is_untouched(found) {
             return;
         }
-        let repaired = engine.repairs().then_some(false);
+        let repaired = engine.spec.repairs().then_some(false);
         let finding = Finding::of(DifferenceKind::Extra);
         engine.tell_finding(engine.checked_path(path), found.kind, finding, repaired);
     }
@@ -59,7 +55,7 @@ impl Mover<'_> {
     /// Restores the times of a directory in a tree that was compared with a manifest.
     pub(crate) fn restore_times(&self, at: &DirectoryRef) -> Result<(), EntryError> {
         let engine = self.engine;
-        let Some((atime, mtime)) = engine.kept_times(&at.path) else {
+        let Some((atime, mtime)) = engine.proof.kept_times(&at.path) else {
             return Ok(());
         };
         let root = engine.root(at.root)?;
@@ -82,35 +78,6 @@ impl Engine {
         let source = self.insist(|| self.open_source(&root, path)).map_err(at_destination)?;
         let (root_id, path) = (CHECKED, path.clone());
         Ok(Level { root_id, root, path, source, target: None, base: None, ancestors: Vec::new() })
-    }
-
-    /// The metadata of a directory as it was, or should be, before an entry in it was repaired.
-    pub(crate) fn with_kept_times(&self, path: &TreePath, found: Metadata) -> Metadata {
-        if found.kind != EntryKind::Directory {
-            return found;
-        }
-        match self.kept_times(path) {
-            Some((atime, mtime)) => Metadata { atime, mtime, ..found },
-            None => found,
-        }
-    }
-
-    /// The times that a directory must get after repairs below it.
-    pub(crate) fn kept_times(&self, path: &TreePath) -> Option<Times> {
-        let known = lock(&self.kept_times).get(path).copied();
-        known.or_else(|| match self.ask(|| CoordinatorRequest::KeptTimes(path.clone())) {
-            Some(Answer::KeptTimes(times)) => times,
-            _ => None,
-        })
-    }
-
-    /// Records the times of a directory.
-    pub(crate) fn keep_times(&self, path: TreePath, times: Times, unless_known: bool) {
-        self.tell(|| ReportItem::KeptTimes(path.clone(), times, unless_known));
-        let mut all = lock(&self.kept_times);
-        if !unless_known || !all.contains_key(&path) {
-            all.insert(path, times);
-        }
     }
 
     pub(crate) fn checked_path(&self, path: &TreePath) -> dmover_model::PathBytes {

@@ -30,7 +30,7 @@ impl Engine {
         permit: &dyn Permit,
     ) -> Result<Pair, EntryError> {
         let sides = self.sides_of_copy(level, record)?;
-        self.local().open_pair(sides, (record, found), self.reads_stored(), permit)
+        self.local().open_pair(sides, (record, found), self.spec.reads_stored(), permit)
     }
 }
 

@@ -8,7 +8,6 @@ use dmover_plan::concurrency::{Bounds, Controller, Window};
 use dmover_plan::stragglers::Done;
 use dmover_schedule::time::Instant;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::context::Engine;
@@ -161,7 +160,7 @@ impl Pace {
         for class in Class::ALL {
             gate.allow(class, self.lanes[class as usize].controller.width());
         }
-        engine.movers.store(self.movers(), Ordering::Relaxed);
+        engine.resources.set_movers(self.movers());
     }
 
     /// Takes a sample, and decides at the end of a window. Must be called often.
@@ -186,7 +185,7 @@ impl Pace {
 
     /// Whether the window has seen enough: many small entries are conclusive in a short time, large ones are not.
     fn has_seen_enough(&self, engine: &Engine) -> bool {
-        let found = engine.counters.get(Counter::EntriesFound) - self.window_entries;
+        let found = engine.reports.counters.get(Counter::EntriesFound) - self.window_entries;
         self.lanes[Class::Large as usize].seen == 0 && found >= QUICK_ENTRIES
     }
 
@@ -226,7 +225,7 @@ impl Pace {
         let own = own_s - std::mem::replace(&mut self.window_own_s, own_s);
         let is_ours = own >= OWN_PART * elapsed_s * self.cores as f64;
         let saturated = is_ours && busy.is_some_and(|share| share >= SATURATED);
-        self.window_entries = engine.counters.get(Counter::EntriesFound);
+        self.window_entries = engine.reports.counters.get(Counter::EntriesFound);
         let mut changed = false;
         let work = Class::ALL.map(|class| self.work(class as usize));
         for (lane, work) in self.lanes.iter_mut().zip(work) {
@@ -245,7 +244,7 @@ impl Pace {
         let limit = self.end_stretch();
         let known = self.limit.as_ref().map(|limit| limit.what);
         if known != Some(limit.what) {
-            engine.monitor.event(&Event::Limit(limit.clone()));
+            engine.reports.show(Event::Limit(limit.clone()));
         }
         self.limit = Some(limit);
     }

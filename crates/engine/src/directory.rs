@@ -56,7 +56,7 @@ impl Mover<'_> {
                     return Ok(None);
                 }
                 self.session.make_way(new)?;
-                engine.count(Counter::EntriesReplaced);
+                engine.reports.count(Counter::EntriesReplaced);
             }
             Arrival::Blocked => {
                 let words = "the destination entry is not a directory";
@@ -78,7 +78,7 @@ impl Mover<'_> {
             target.default_acl = *inherits_acl;
         }
         self.session.check_made(&target)?;
-        engine.count(Counter::DirectoriesCreated);
+        engine.reports.count(Counter::DirectoriesCreated);
         if !by_record {
             self.session.prepare_directory(&mut target)?;
         }
@@ -104,7 +104,7 @@ impl Mover<'_> {
         self.with_buffer(|mover, buffer| {
             let is_leftover = |name: &[u8]| {
                 // No other job works on a tree that becomes a snapshot.
-                let foreign = engine.sharing.is_some() && engine.temporaries.is_foreign(name);
+                let foreign = engine.pass.sharing.is_some() && engine.temporaries.is_foreign(name);
                 is_temporary(name) && (mover.is_leftover(name) || foreign)
             };
             let tell = |error| engine.error(error);
@@ -143,7 +143,7 @@ impl Mover<'_> {
             finished => finished,
         });
         if finished.is_ok() {
-            self.engine.settle_doubt(true, || level.path.clone());
+            self.engine.doubts.settle(true, || level.path.clone());
         }
         finished
     }
@@ -155,7 +155,7 @@ impl Mover<'_> {
     fn try_to_finish(&self, level: &Level) -> Result<(), EntryError> {
         let engine = self.engine;
         let Some(target) = &level.target else { return Ok(()) };
-        if !level.root.is_directory || engine.clears_all() {
+        if !level.root.is_directory || engine.spec.clears_all() {
             return Ok(());
         }
         activity::at(Activity::TargetNames);
@@ -165,7 +165,7 @@ impl Mover<'_> {
         let (local, source) = (engine.local(), &level.source);
         let now = &local.now(target)?;
         if engine.spec.verb == Verb::Sync && self.is_finished(level, target, now) {
-            engine.count_unsettable(&source.metadata, now);
+            self.count_other_owner(&source.metadata, now);
             return Ok(());
         }
         self.check_lease(level, b"")?;
@@ -173,7 +173,7 @@ impl Mover<'_> {
         // A copy only adds, as cp does.
         let removes_foreign = !target.made && engine.spec.verb != Verb::Copy;
         if local.finish(source, target, Finish { now, project, removes_foreign })? {
-            engine.count(Counter::DirectoriesUpdated);
+            engine.reports.count(Counter::DirectoriesUpdated);
         }
         Ok(())
     }
@@ -185,11 +185,11 @@ impl Mover<'_> {
             return Ok(());
         }
         let source = &level.source.metadata;
-        engine.count_unsettable(source, now);
+        self.count_other_owner(source, now);
         if self.is_finished(level, target, now) {
             return Ok(());
         }
-        let locks = !engine.has_locks(source, now);
+        let locks = !engine.settable.has_locks(source, now);
         let seen = self.is_unlike(source, now)
             || !self.has_times(level, target, now)
             || (locks && engine.spec.policy.preserve.has(Attribute::Flags));
@@ -199,7 +199,7 @@ impl Mover<'_> {
             !engine.attribute_differences(level, kind, &attributes)?.kinds.is_empty()
         };
         if differs {
-            engine.count(Counter::DirectoriesUpdated);
+            engine.reports.count(Counter::DirectoriesUpdated);
             self.list_updated(level, now);
         }
         Ok(())
@@ -218,10 +218,10 @@ impl Mover<'_> {
         let (engine, source) = (self.engine, &level.source.metadata);
         let is_listed = self.is_unlike(source, now);
         let only_time = now.mtime != source.mtime;
-        if is_listed || only_time || !engine.monitor.wants_items() {
+        if is_listed || only_time || !engine.reports.wants_items() {
             return;
         }
-        engine.show(Event::Item(Item {
+        engine.reports.show(Event::Item(Item {
             path: level.own_source_path(),
             target: level.own_target_path(),
             action: Action::Dressed,
@@ -230,7 +230,7 @@ impl Mover<'_> {
             elapsed_us: 0,
             itemized: itemize::columns(
                 Action::Dressed,
-                &engine.as_settable(source, Some(now)),
+                &engine.settable.as_settable(source, Some(now)),
                 Some(now),
             ),
         }));
@@ -243,10 +243,10 @@ impl Mover<'_> {
         let filled = !target.made && !target.opened_up;
         filled
             && times
-            && engine.has_locks(source, now)
+            && engine.settable.has_locks(source, now)
             && !engine.is_touched(level, source, now)
-            && !engine.history.is_foreign(level.clocks(), now)
-            && !engine.was_renamed_itself(level)
+            && !engine.facts.history.is_foreign(level.clocks(), now)
+            && !engine.doubts.was_renamed_itself(&level.path)
             && !self.is_unlike(source, now)
     }
 
@@ -288,7 +288,7 @@ impl Mover<'_> {
         let engine = self.engine;
         let shown = || level.source_path(name);
         let source = engine.insist(|| self.enter_source(level, name))?;
-        engine.count(Counter::EntriesFound);
+        engine.reports.count(Counter::EntriesFound);
         activity::did(activity::ENTRY_WORK);
         self.spent.entries += 1;
         let ancestors = cycle_free(engine, level, name, &source)?;
@@ -355,12 +355,12 @@ impl Mover<'_> {
 
     fn enter_source(&self, level: &Level, name: &[u8]) -> Result<SourceDirectory, EntryError> {
         let engine = self.engine;
-        let source = engine.end.enter_source(&level.source, name, engine.follows_links())?;
+        let source = engine.end.enter_source(&level.source, name, engine.spec.follows_links())?;
         let target = level.target.as_ref();
         let layered = source.facts.layered || target.is_some_and(|target| target.facts.layered);
-        let inside = engine.is_forbidden(source.metadata.identity)
-            || (layered && engine.is_forbidden_in_layers(&source))
-            || (engine.follows_links() && engine.lies_in_destination(&source));
+        let inside = engine.places.forbidden.has(source.metadata.identity)
+            || (layered && engine.places.forbidden.has_in_layers(&source))
+            || (engine.spec.follows_links() && engine.lies_in_destination(&source));
         if inside {
             let words = "the destination is inside the source";
             let (side, class) = (Side::Source, ErrorClass::SelfCopy);
@@ -375,7 +375,7 @@ impl Engine {
     /// Counts a directory that a run would create, in a dry run.
     fn count_missing_directory(&self) {
         if self.spec.verb.fills() {
-            self.count(Counter::DirectoriesCreated);
+            self.reports.count(Counter::DirectoriesCreated);
         }
     }
 }
@@ -387,7 +387,7 @@ fn cycle_free(
     name: &[u8],
     source: &SourceDirectory,
 ) -> Result<Vec<Identity>, EntryError> {
-    if !engine.follows_links() {
+    if !engine.spec.follows_links() {
         return Ok(Vec::new());
     }
     let mut ancestors = level.ancestors.clone();

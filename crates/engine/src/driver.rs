@@ -13,7 +13,7 @@ use dmover_model::{
     Budget, DeleteWhen, DirectoryRef, Event, ExtraNames, Failed, Fatal, JobId, JobSpec, Notice,
     Outcome, Placement, RecheckSet, ScanNames, Surveyed, TargetMode, Task, TaskKind, Verb,
 };
-use dmover_observe::{Board, Counter, Counters, JobView, Monitor, NoMonitor, Stage, lock};
+use dmover_observe::{Board, Counter, Counters, JobView, Monitor, NoMonitor, Stage};
 use dmover_plan::coordinator::{Command, Coordinator, Input, Phase};
 use dmover_plan::temporary::TemporaryNames;
 use dmover_tree::RemoteTrees;
@@ -25,9 +25,10 @@ use std::time::Duration;
 use crate::bounds::Bounds;
 use crate::concurrency_driver::{self, Allowance};
 use crate::context::Engine;
+use crate::context::memory_bytes;
 use crate::control::{Control, StopReason};
 use crate::delete_guard::Guard;
-use crate::engine_builder::{Parts, RunFacts, memory_bytes};
+use crate::engine_builder::Parts;
 use crate::extra::refuse_missing_destination;
 use crate::fleet::{Fleets, JobOffer};
 use crate::job_identity::{job_id, volume_of};
@@ -38,6 +39,7 @@ use crate::precount;
 use crate::queue::{Dispatch, Reported};
 use crate::recorder::Recorder;
 use crate::report::{JobReport, JobState};
+use crate::run_facts::RunFacts;
 use crate::same_copy::writing;
 use crate::trust::Trust;
 use control_files::Outside;
@@ -395,8 +397,8 @@ impl Run {
 
     /// Records how the job has ended.
     fn conclude(&mut self, job: &Job, report: JobReport) -> Result<JobReport, Fatal> {
-        let settled = self.engine.doubtful.take_settled();
-        if let Some(open_files) = &self.engine.open_files {
+        let settled = self.engine.doubts.earlier.take_settled();
+        if let Some(open_files) = &self.engine.doubts.open_files {
             open_files.end(&settled);
         }
         let saw_all = self.saw_all(&job.list);
@@ -497,7 +499,7 @@ impl Run {
 
     /// Handles requests of other processes: a paused job has no movers.
     fn listen(&mut self) -> Result<(), Fatal> {
-        self.engine.counters.outlook().enter(stage(self.coordinator.phase()));
+        self.engine.reports.counters.outlook().enter(stage(self.coordinator.phase()));
         let tasks_left = self.coordinator.pending();
         self.pulse.turn(&self.engine, tasks_left);
         let standing = Standing { hands: &self.hands, tasks_left };
@@ -549,7 +551,7 @@ impl Run {
                     Input::GivenUp(*task)
                 }
                 Reported::Returned(task) => {
-                    self.engine.count(Counter::Retries);
+                    self.engine.reports.count(Counter::Retries);
                     Input::Returned(*task)
                 }
                 Reported::Partial(task, outcome) => Input::Report(task, outcome),
@@ -558,7 +560,7 @@ impl Run {
             self.feed(input, list)?;
         }
         for task in expired {
-            self.engine.count(Counter::LeasesExpired);
+            self.engine.reports.count(Counter::LeasesExpired);
             self.feed(Input::Expired(task), list)?;
         }
         let control = Arc::clone(&self.engine.control);
@@ -574,7 +576,7 @@ impl Run {
             }
         }
         if let Some(most) = self.engine.spec.limits.duration_max_ms
-            && (self.before + self.engine.started.elapsed()).as_millis() as u64 >= most
+            && (self.before + self.engine.reports.started.elapsed()).as_millis() as u64 >= most
         {
             control.stop(StopReason::Duration);
         }
@@ -641,9 +643,9 @@ impl Run {
                     Command::FetchExtra => inputs.push_back(Input::Extra(self.next_extra()?)),
                     Command::Begin => {
                         let doubts = self.survey.as_mut().map(Survey::doubts).transpose()?;
-                        self.engine.doubtful.add(doubts.unwrap_or_default());
+                        self.engine.doubts.earlier.add(doubts.unwrap_or_default());
                         if let Executor::Elsewhere(fleet) = &self.hands {
-                            fleet.know(Notice::RecheckSet(self.engine.doubtful.all()));
+                            fleet.know(Notice::RecheckSet(self.engine.doubts.earlier.all()));
                         }
                         inputs.push_back(self.start(list));
                     }
@@ -683,25 +685,25 @@ impl Run {
 
     fn has_failed_at_nothing(&self) -> bool {
         let failed = self.record.as_ref().map_or(0, |record| record.failed.all());
-        self.engine.counters.get(Counter::Errors) + failed == 0
+        self.engine.reports.counters.get(Counter::Errors) + failed == 0
     }
 
     /// The next tasks of the phase that deletes extra names.
     fn next_extra(&mut self) -> Result<Vec<TaskKind>, Fatal> {
         let engine = Arc::clone(&self.engine);
-        let Some(policy) = engine.delete_policy() else { return Ok(Vec::new()) };
+        let Some(policy) = engine.spec.delete_policy() else { return Ok(Vec::new()) };
         let looks_again = policy.when == DeleteWhen::After
-            || (engine.is_resumed
-                && (policy.when == DeleteWhen::Delay || engine.guard.asks_for_half()));
+            || (engine.facts.is_resumed
+                && (policy.when == DeleteWhen::Delay || engine.pass.guard.asks_for_half()));
         if looks_again && !self.looked_for_extra {
             self.looked_for_extra = true;
             let look = |root| TaskKind::Scan {
                 directory: DirectoryRef::of_root(root),
                 names: ScanNames::Extra,
             };
-            return Ok(engine.roots.ids().map(look).collect());
+            return Ok(engine.places.roots.ids().map(look).collect());
         }
-        if let Some(mut reason) = engine.guard.withholds_all(&engine) {
+        if let Some(mut reason) = engine.pass.guard.withholds_all(&engine) {
             loop {
                 let names = self.ledger.take_extra(EXTRA_NAMES)?;
                 engine.name_example(&mut reason, &names);
@@ -713,7 +715,9 @@ impl Run {
         }
         let mut tasks: Vec<Vec<ExtraNames>> = Vec::new();
         let mut room = 0;
-        for mut extra in self.ledger.take_extra(EXTRA_NAMES * self.engine.movers_max * 4)? {
+        for mut extra in
+            self.ledger.take_extra(EXTRA_NAMES * self.engine.resources.movers_max * 4)?
+        {
             engine.leave_out_held(&mut extra);
             let names = extra.names.len();
             match tasks.last_mut() {
@@ -732,25 +736,25 @@ impl Run {
         let limit = self.hands.limit();
         let engine = &self.engine;
         engine.foretell_withheld();
-        let tally = lock(&engine.tally).clone();
+        let tally = engine.reports.tally();
         JobReport {
             job,
             state: engine.control.reason().map_or(JobState::Finished, JobState::Stopped),
             dry_run: engine.spec.policy.dry_run,
             meant_as_name: false,
-            counters: engine.counters.snapshot(),
+            counters: engine.reports.counters.snapshot(),
             errors: tally.errors,
             error_list: ErrorList::Nowhere,
             losses: tally.losses,
             allowed_losses: engine.spec.policy.allow_loss,
             earlier_losses: BTreeMap::new(),
             earlier_failures: self.record.as_ref().map_or_else(Failed::default, |r| r.failed),
-            slowest: engine.slowest.list(),
-            withheld: engine.guard.withheld(),
-            resumed: engine.is_resumed,
+            slowest: engine.reports.slowest.list(),
+            withheld: engine.pass.guard.withheld(),
+            resumed: engine.facts.is_resumed,
             limit,
-            elapsed: self.before + engine.started.elapsed(),
-            needs_all: engine.needs_all(),
+            elapsed: self.before + engine.reports.started.elapsed(),
+            needs_all: engine.pass.needs_all(),
             peak_memory_bytes: dmover_host::memory::peak_bytes(),
             spilled: self.ledger.has_spilled(),
         }
@@ -762,7 +766,7 @@ impl Engine {
     fn last_tasks(&self, supply: &dyn RecordSupply) -> Vec<TaskKind> {
         let policy = self.spec.policy.verify.as_ref();
         let wanted = policy.is_some_and(|policy| policy.extra) && supply.is_whole();
-        let root = self.roots.ids().next().filter(|_| wanted);
+        let root = self.places.roots.ids().next().filter(|_| wanted);
         let scan = |root| TaskKind::Scan {
             directory: DirectoryRef::of_root(root),
             names: ScanNames::Root,

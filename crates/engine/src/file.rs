@@ -109,7 +109,7 @@ impl<'a> Mover<'a> {
     /// Who knows the names that other entries get beside one of this directory; `None`: they have those of the source.
     pub(crate) fn names_beside(&self, level: &Level) -> Option<&'a dyn TargetNames> {
         // What other lines of a list bring is not known; what lies beside a source may be one.
-        let is_beside_its_source = level.root.is_directory || !self.engine.directories_apart;
+        let is_beside_its_source = level.root.is_directory || !self.engine.facts.directories_apart;
         (!is_beside_its_source).then_some(self.engine as &dyn TargetNames)
     }
 

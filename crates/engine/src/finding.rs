@@ -80,33 +80,33 @@ impl Engine {
         finding: Finding,
         repaired: Option<bool>,
     ) {
-        self.count(Counter::EntriesCompared);
-        self.progress();
+        self.reports.count(Counter::EntriesCompared);
+        self.reports.progress();
         let Finding { kinds, unsettable, ranges, detail, .. } = finding;
         if repaired.is_none() {
-            self.note_unsettable(unsettable, &path);
+            self.reports.note_unsettable(unsettable, &path);
         }
         if kinds.is_empty() {
             return self.tell_equal(path, kind);
         }
-        self.count(Counter::EntriesDiffering);
+        self.reports.count(Counter::EntriesDiffering);
         if repaired == Some(true) {
-            self.count(Counter::EntriesRepaired);
+            self.reports.count(Counter::EntriesRepaired);
         } else if kinds.is_of_content() {
-            self.count(Counter::EntriesCorrupt);
+            self.reports.count(Counter::EntriesCorrupt);
         }
         let difference = Difference { path, kind, kinds, ranges, detail, repaired };
-        if let Some(failures) = &self.failures {
+        if let Some(failures) = &self.reports.failures {
             // Of a copy that reads back: only some of them are printed.
             failures.note(&difference.as_error());
         }
-        self.show(Event::Difference(difference));
+        self.reports.show(Event::Difference(difference));
     }
 
     /// Names an entry without a difference to a monitor that wants entries.
     fn tell_equal(&self, path: PathBytes, kind: EntryKind) {
-        if self.monitor.wants_items() {
-            self.show(Event::Item(Item {
+        if self.reports.wants_items() {
+            self.reports.show(Event::Item(Item {
                 path: path.clone(),
                 target: path,
                 action: Action::Skipped,
@@ -120,10 +120,10 @@ impl Engine {
 
     /// Whether an entry did not change since the time in the policy.
     pub(crate) fn is_untouched(&self, found: &Metadata) -> bool {
-        let since = self.verify_policy().since;
+        let since = self.spec.verify_policy().since;
         let untouched = since.is_some_and(|since| found.ctime < since);
         if untouched {
-            self.count(Counter::EntriesUntouched);
+            self.reports.count(Counter::EntriesUntouched);
         }
         untouched
     }
@@ -131,7 +131,7 @@ impl Engine {
     /// Reports that an entry of another type exists where a directory is expected.
     pub(crate) fn tell_no_directory(&self, path: PathBytes) {
         let finding = Finding::of(DifferenceKind::Type);
-        let repaired = self.repairs().then_some(false);
+        let repaired = self.spec.repairs().then_some(false);
         self.tell_finding(path, EntryKind::Directory, finding, repaired);
     }
 }

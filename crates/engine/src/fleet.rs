@@ -23,12 +23,13 @@ use crate::context::Engine;
 use crate::control::Control;
 use crate::coordinator_client::{CoordinatorClient, CoordinatorNumbers};
 use crate::delete_guard::Guard;
-use crate::engine_builder::{Parts, RunFacts};
+use crate::engine_builder::Parts;
 use crate::mover_pool::MoverPool;
 use crate::queue::{Dispatch, Gate, Queue};
 use crate::recheck::Doubtful;
 use crate::recorder::Recorder;
 use crate::root_marks::{AGAIN, check_side, insist_on};
+use crate::run_facts::RunFacts;
 use crate::submounts::{Below, LOOK_EVERY};
 
 /// The coordinator's interface to remote movers.
@@ -207,7 +208,7 @@ impl Joined {
 
     /// Sets how many processes share the rate limits of the job.
     pub fn share(&self, processes: u32) {
-        self.engine.limits.share(processes);
+        self.engine.resources.limits.share(processes);
     }
 
     /// The work that the movers here have done so far.
@@ -217,7 +218,7 @@ impl Joined {
 
     /// The counters of this process so far.
     pub fn counters(&self) -> Snapshot {
-        self.engine.counters.snapshot()
+        self.engine.reports.counters.snapshot()
     }
 
     /// The limit of the movers here.
@@ -404,7 +405,7 @@ impl Engine {
 
     /// Reports a message about remote movers to the user.
     pub fn tell_of_movers(&self, words: String) {
-        self.monitor.event(&dmover_model::Event::Movers { words });
+        self.reports.show(dmover_model::Event::Movers { words });
     }
 
     /// Records that a mover had other mounts for a while: its reports in that time may be about another file system.
@@ -421,8 +422,8 @@ impl Engine {
 
     fn learn(&self, fact: Notice) {
         match fact {
-            Notice::RecheckSet(doubts) => self.doubtful.add(doubts),
-            Notice::Forbidden(identity) => self.forbid(identity),
+            Notice::RecheckSet(doubts) => self.doubts.earlier.add(doubts),
+            Notice::Forbidden(identity) => self.places.forbidden.add(identity),
         }
     }
 }

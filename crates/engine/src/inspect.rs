@@ -25,14 +25,14 @@ impl Mover<'_> {
         let all = ByteRange { start: 0, end: pair.source.metadata.size };
         let last = planned.record.destination_name().as_bytes();
         let is_doubtful =
-            self.is_doubtful || self.engine.is_doubtful(level, planned.record.name.as_bytes());
+            self.is_doubtful || self.engine.doubts.has(&level.path, planned.record.name.as_bytes());
         if is_doubtful || self.engine.is_suspect(level, last, (found.ctime, found.size)) {
             // If an earlier run could not write it, memory may still have what storage has not.
             pair.destination.forget(all.end);
         }
         let differs = self.compare_range(level, &planned.record, &pair, all)?;
         drop(pair);
-        self.engine.count(Counter::FilesCompared);
+        self.engine.reports.count(Counter::FilesCompared);
         if differs.is_empty() {
             if written {
                 self.engine.note_written(level, &planned.record.name, &metadata);
@@ -79,11 +79,11 @@ impl Mover<'_> {
         let mut attributes = pair.source_attributes()?;
         engine.settle_project(level, kind, &mut attributes, false)?;
         if record.metadata.kind == EntryKind::File
-            && engine.history.is_recent(level.clocks(), &record.metadata)
+            && engine.facts.history.is_recent(level.clocks(), &record.metadata)
         {
             // It may have taken the place of another that looks alike since the names were compared, and its copy will look
             // younger than that.
-            engine.doubt(level.path.join(record.name.as_bytes()));
+            engine.doubts.add(level.path.join(record.name.as_bytes()));
         }
         // What fails here has moved the change time, and would look equal.
         pair.set(&attributes, &now).map_err(WriteError::in_place)?;

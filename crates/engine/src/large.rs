@@ -126,14 +126,14 @@ impl Mover<'_> {
             version: supply.metadata.version(),
             round,
             replaces: planned.decision == Decision::Replace,
-            opened_ms: engine.started.elapsed().as_millis() as u64,
+            opened_ms: engine.reports.started.elapsed().as_millis() as u64,
             shape: self.session.local.rules.digest_shape(size),
             patched,
         };
         let policy = &engine.spec.policy;
         let chunk_bytes = match &large.shape {
             Some(shape) => engine.hash_chunk(shape),
-            None => chunk::chunk_bytes(size, engine.movers_max, policy.split_bytes),
+            None => chunk::chunk_bytes(size, engine.resources.movers_max, policy.split_bytes),
         };
         // Where tasks are to take longer, because there are so many movers, chunks are larger; what is left of them is shared.
         let times = match policy.split_bytes {
@@ -203,12 +203,12 @@ impl Mover<'_> {
                     flushed.map(|(done, changed)| LargeNews::Flushed { temporary, done, changed });
                 self.outcome.large.extend(news);
                 self.outcome.covered = Some(task.range);
-                self.engine.count(Counter::ChunksCopied);
-                self.engine.progress();
+                self.engine.reports.count(Counter::ChunksCopied);
+                self.engine.reports.progress();
             }
             Err(error) => {
                 let error = self.for_another_round(error);
-                if self.engine.desk.is_some() && error.may_be_the_hosts() {
+                if self.engine.reports.desk.is_remote() && error.may_be_the_hosts() {
                     // Another mover that tries it must know what is left of it.
                     let kind = TaskKind::Chunk(Box::new(task));
                     self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
@@ -282,7 +282,7 @@ impl Mover<'_> {
         let due = due.filter(|_| !engine.written_parts.has_failed(temporary));
         if due.is_some() {
             engine.written_parts.note_recorded(temporary);
-        } else if engine.keeps_parts {
+        } else if engine.facts.keeps_parts {
             engine.written_parts.add(part);
         }
         Ok(Written { pieces, flushed: due.map(|due| (due, changed)) })
@@ -296,7 +296,7 @@ impl Mover<'_> {
             let pieces = part.pieces.clone().into_iter().collect();
             return Some(DoneParts { ranges: vec![part.range], pieces });
         }
-        engine.keeps_parts.then(|| engine.written_parts.due(part)).flatten()
+        engine.facts.keeps_parts.then(|| engine.written_parts.due(part)).flatten()
     }
 
     /// Copies step by step. Between two steps, idle movers get the second half of the rest, or all of it if the
@@ -318,7 +318,7 @@ impl Mover<'_> {
             self.session.tools.step =
                 self.session.tools.step.after(begun.elapsed().as_millis() as u64);
             start = end;
-            if engine.desk.is_some() && told.elapsed() >= TELL_EVERY {
+            if engine.reports.desk.is_remote() && told.elapsed() >= TELL_EVERY {
                 // A display shows progress of a large chunk on slow storage.
                 told = Instant::now();
                 self.queue.report(self.lease, Outcome::default());
@@ -326,7 +326,7 @@ impl Mover<'_> {
             let left = ByteRange { start, end: task.range.end };
             let others_wait = self.queue.is_hungry(Class::Large);
             // What is done is flushed and reported, so that another run need not do it again.
-            let is_time = engine.keeps_parts
+            let is_time = engine.facts.keeps_parts
                 && (since.elapsed() >= PART_TIME || engine.control.is_stopping());
             let all =
                 is_time || self.lease.is_wanted_back() || (others_wait && self.queue.is_slow());
@@ -409,7 +409,7 @@ impl Mover<'_> {
         let again = !in_place && (error.retryable() || error.class == ErrorClass::Fenced);
         let stopping = self.engine.control.is_stopping();
         if again && large.round < retry::ATTEMPTS_MAX && !stopping {
-            self.engine.count(Counter::Retries);
+            self.engine.reports.count(Counter::Retries);
             let kind = TaskKind::Open { file: large.file.clone(), round: large.round + 1 };
             self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
         } else {
@@ -437,7 +437,7 @@ impl Mover<'_> {
         let planned = Planned { record, decision, existing, base: None };
         self.session.seal(self.order(&level, target, &planned), &supply, unfinished)?;
         let elapsed = Duration::from_millis(large.opened_ms);
-        let opened = self.engine.started + elapsed;
+        let opened = self.engine.reports.started + elapsed;
         let bytes = supply.metadata.size;
         let extended = self.engine.extended_to_keep(&supply.attributes);
         let version = Some(supply.metadata);

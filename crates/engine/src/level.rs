@@ -143,7 +143,7 @@ impl Engine {
         root: &Root,
         at: &TreePath,
     ) -> Result<SourceDirectory, EntryError> {
-        self.end.open_source(&root.source, at, self.follows_links())
+        self.end.open_source(&root.source, at, self.spec.follows_links())
     }
 
     /// Whether a scan only searches for entries that are not in the manifest.
@@ -151,14 +151,10 @@ impl Engine {
         self.spec.verb == Verb::Verify && level.root.destination.is_none()
     }
 
-    pub(crate) fn follows_links(&self) -> bool {
-        matches!(self.spec.selection.follow, FollowLinks::Always | FollowLinks::AlwaysLinked)
-    }
-
     /// Whether a symbolic link in this directory is followed: all are, or it is a command-line argument.
     pub(crate) fn follows(&self, level: &Level) -> bool {
         let argument = !level.root.is_directory && self.spec.selection.follow != FollowLinks::Never;
-        self.follows_links() || argument
+        self.spec.follows_links() || argument
     }
 
     pub(crate) fn open_target(
@@ -189,7 +185,7 @@ impl Engine {
         if target.is_mount_root && self.spec.verb == Verb::Sync {
             self.refuse_bound(&target)?;
         }
-        target.steady = self.directories_apart;
+        target.steady = self.facts.directories_apart;
         if self.dresses_by_record() {
             // It may get one at any time, when its record is dealt with.
             let known = if target.fresh { target.read_default_acl() } else { target.default_acl };
@@ -200,7 +196,7 @@ impl Engine {
 
     /// The directory of the base that corresponds to a directory of the job, opened from its parent if that is open.
     pub(crate) fn open_base(&self, place: &TreePath) -> Option<Box<TargetDirectory>> {
-        let base = self.sharing.as_ref()?.base.as_ref()?;
+        let base = self.pass.sharing.as_ref()?.base.as_ref()?;
         self.accept(self.end.open_base(&base.top, place)?).ok().map(Box::new)
     }
 
@@ -213,13 +209,13 @@ impl Engine {
     /// entries written there also appear elsewhere, perhaps in the source itself.
     fn refuse_bound(&self, target: &TargetDirectory) -> Result<(), EntryError> {
         let shown = target.place.own();
-        let mut roots = self.roots.ids().filter_map(|id| self.root(id).ok());
+        let mut roots = self.places.roots.ids().filter_map(|id| self.root(id).ok());
         if roots.any(|root| shown.below(root.written()).is_some_and(|below| below.is_root())) {
             return Ok(());
         }
         let is_bound = target.is_on_device_above()?;
         let mount = target.metadata.identity.mount;
-        let mut roots = self.roots.ids().filter_map(|id| self.root(id).ok());
+        let mut roots = self.places.roots.ids().filter_map(|id| self.root(id).ok());
         if !is_bound && roots.all(|root| root.mount != mount) {
             return Ok(());
         }

@@ -58,6 +58,7 @@ mod rename;
 mod report;
 mod rights;
 mod root_marks;
+mod run_facts;
 mod run_task;
 mod same_copy;
 mod scan;

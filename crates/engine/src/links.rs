@@ -55,7 +55,7 @@ impl Mover<'_> {
     }
 
     fn settle_linked(&self) {
-        if let Some(sharing) = &self.engine.sharing
+        if let Some(sharing) = &self.engine.pass.sharing
             && let Err(error) = sharing.settle()
         {
             let words = error.to_string();
@@ -109,7 +109,7 @@ impl Mover<'_> {
                     if kept.as_ref().is_some_and(|kept| kept.identity == old.identity)
                         || self.keeps_existing(old, kept.as_ref().unwrap_or(&metadata)) =>
                 {
-                    self.engine.count(Counter::EntriesSkipped);
+                    self.engine.reports.count(Counter::EntriesSkipped);
                     self.note_had(1);
                     self.tell_link(&level, file, old, Some(old));
                 }
@@ -121,7 +121,7 @@ impl Mover<'_> {
                         .error(in_the_way(level.target_path(file.destination_name.as_bytes())));
                 }
                 _ => {
-                    self.engine.count(Counter::HardLinksCreated);
+                    self.engine.reports.count(Counter::HardLinksCreated);
                     self.note_link_had(old.as_ref());
                     self.tell_link(&level, file, &metadata, old.as_ref());
                 }
@@ -138,7 +138,7 @@ impl Mover<'_> {
         }
         let mut names = std::iter::once(&group.first).chain(&group.rest);
         let mut done = group.first_is_done;
-        self.is_doubtful = self.engine.is_any_doubtful(group);
+        self.is_doubtful = self.engine.doubts.has_any(group);
         let carrier = loop {
             let Some(file) = names.next() else { break None };
             match self.carry(group, file, done) {
@@ -157,7 +157,7 @@ impl Mover<'_> {
             metadata: &carrier.metadata,
             source: carrier.source,
         };
-        self.engine.share_doubts(anchor.source, &group.rest);
+        self.engine.doubts.share(anchor.source, &group.rest);
         if !group.rest.is_empty() {
             self.note_linked(&carrier.level, anchor.name, anchor.metadata.identity);
             // Before there is a second name: a run that resumes this must know that the names are its own.
@@ -176,7 +176,7 @@ impl Mover<'_> {
 
     /// The group with a name at the front that the previous snapshot has, if there is one.
     fn led_by_base(&self, group: &LinkGroup) -> Option<LinkGroup> {
-        self.engine.sharing.as_ref().filter(|own| own.has_base() && !group.first_is_done)?;
+        self.engine.pass.sharing.as_ref().filter(|own| own.has_base() && !group.first_is_done)?;
         let has = |file: &FileRef| {
             let Ok(level) = self.engine.open_level(&file.directory) else { return false };
             let Ok(record) = self.look(&level, &file.name) else { return false };
@@ -267,7 +267,7 @@ impl Mover<'_> {
         }
         let source = record.metadata.identity;
         if done {
-            self.carried = self.engine.sealed_content(source);
+            self.carried = self.engine.proof.sealed(source);
         }
         Ok(Some(Carrier { level, name, metadata, source }))
     }
@@ -294,7 +294,7 @@ impl Mover<'_> {
         let anchor = &anchor;
         let settle = || {
             if is_sure {
-                engine.settle_doubt(false, || file.directory.path.join(file.name.as_bytes()));
+                engine.doubts.settle(false, || file.directory.path.join(file.name.as_bytes()));
             }
         };
         // How often something was tried in the directory, which changes its times.
@@ -320,13 +320,13 @@ impl Mover<'_> {
             }
             Ok((level, Linked::Already)) if tries == 1 => {
                 settle();
-                self.engine.count(Counter::EntriesSkipped);
+                self.engine.reports.count(Counter::EntriesSkipped);
                 self.note_had(1);
                 if matches!(self.engine.spec.policy.overwrite, Overwrite::Never | Overwrite::Older)
                 {
                     // Another file may stand there, as the policy wants it.
-                    self.engine.leave_out_of_manifest();
-                } else if self.engine.keeps_what_is_there() {
+                    self.engine.proof.leave_out();
+                } else if self.engine.proof.keeps_what_is_there() {
                     self.keep_link(&level, file);
                 }
                 self.tell_link(&level, file, anchor.metadata, Some(anchor.metadata));
@@ -449,7 +449,11 @@ impl Mover<'_> {
         let path = level.target_path(file.destination_name.as_bytes());
         self.names_here = 0;
         if self.apply_one(level, planned) {
-            self.engine.loss(LossKind::Links, path, format!("copied as a separate file ({error})"));
+            self.engine.reports.loss(
+                LossKind::Links,
+                path,
+                format!("copied as a separate file ({error})"),
+            );
         }
         self.mark_dirty(&file.directory);
         self.hand_on_as_inherited();
@@ -469,7 +473,7 @@ impl Mover<'_> {
         anchor: &Anchor<'_>,
         old: Option<&Metadata>,
     ) {
-        self.engine.count(Counter::HardLinksCreated);
+        self.engine.reports.count(Counter::HardLinksCreated);
         self.note_link_had(old);
         self.tell_touched(level);
         self.keep_link(level, file);
@@ -479,7 +483,7 @@ impl Mover<'_> {
 
     /// Writes a further name of an inode to the manifest; it shares the digest of the first name.
     fn keep_link(&self, level: &Level, file: &FileRef) {
-        if self.engine.recorder.is_none() {
+        if self.engine.proof.recorder.is_none() {
             return;
         }
         match self.look(level, &file.name) {
@@ -492,7 +496,7 @@ impl Mover<'_> {
                 let fits = |content: &Content| content.shape.length() == record.metadata.size;
                 let content = content.filter(fits);
                 let has_bytes = record.metadata.kind == EntryKind::File && record.metadata.size > 0;
-                if has_bytes && content.is_none() && !self.engine.keeps_what_is_there() {
+                if has_bytes && content.is_none() && !self.engine.proof.keeps_what_is_there() {
                     return; // another name of what was there, or is read back under its first name
                 }
                 self.engine.keep_entry(level, &record, extended, content);
@@ -509,17 +513,21 @@ impl Mover<'_> {
         metadata: &Metadata,
         old: Option<&Metadata>,
     ) {
-        if self.engine.monitor.wants_items() {
+        if self.engine.reports.wants_items() {
             let already = old.is_some_and(|old| old.identity == metadata.identity);
             let action = if already { Action::Skipped } else { Action::Linked };
-            self.engine.show(Event::Item(Item {
+            self.engine.reports.show(Event::Item(Item {
                 path: level.source_path(file.name.as_bytes()),
                 target: level.target_path(file.destination_name.as_bytes()),
                 action,
                 kind: metadata.kind,
                 bytes: 0,
                 elapsed_us: 0,
-                itemized: itemize::columns(action, &self.engine.as_settable(metadata, old), old),
+                itemized: itemize::columns(
+                    action,
+                    &self.engine.settable.as_settable(metadata, old),
+                    old,
+                ),
             }));
         }
     }

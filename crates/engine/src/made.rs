@@ -2,21 +2,17 @@
 use dmover_digest::Fold;
 use dmover_local::digest_tap::Made;
 use dmover_model::{
-    Action, Answer, Attribute, Body, ByteRange, Carried, Content, CoordinatorRequest, EntryError,
-    EntryKind, EntryRecord, ErrorClass, Event, Extended, FileDigest, Identity, Operation, Record,
-    Side,
+    Action, Attribute, Body, ByteRange, Carried, Content, EntryError, EntryKind, EntryRecord,
+    ErrorClass, Event, Extended, FileDigest, Operation, Record, Side,
 };
-use dmover_observe::{Counter, lock};
+use dmover_observe::Counter;
 use serde_bytes::ByteBuf;
 use std::time::Duration;
 
 use crate::context::Engine;
-use crate::control::StopReason;
 use crate::level::Level;
 use crate::mover::Mover;
-use crate::mover_report::ReportItem;
 use crate::planned::{CopyResult, Planned};
-use crate::recorder::Recorder;
 
 impl Engine {
     /// Writes an entry that was copied, or that already existed, to the manifest.
@@ -27,7 +23,9 @@ impl Engine {
         extended: Extended,
         content: Option<Content>,
     ) {
-        let Some(recorder) = &self.recorder else { return };
+        if self.proof.recorder.is_none() {
+            return;
+        }
         let metadata = &record.metadata;
         let path = level.root.manifest_path(&level.path, record.destination_name().as_bytes());
         let linked = metadata.links > 1 && metadata.kind != EntryKind::Directory;
@@ -35,29 +33,31 @@ impl Engine {
         let body = Body {
             kind: metadata.kind,
             mode: metadata.mode,
-            uid: self.ids.user(metadata.uid),
-            gid: self.ids.group(metadata.gid),
+            uid: self.settable.ids.user(metadata.uid),
+            gid: self.settable.ids.group(metadata.gid),
             size: if metadata.kind == EntryKind::File { metadata.size } else { 0 },
             mtime: metadata.mtime,
             link: (linked
                 && self.spec.policy.preserve.has(Attribute::Links)
-                && !self.follows_links())
+                && !self.spec.follows_links())
             .then(|| metadata.identity.inode ^ u64::from(metadata.identity.mount.0) << 56),
             symlink: record.symlink.clone().map(ByteBuf::from),
             device: is_device.then_some(metadata.device),
             extended,
             content,
         };
-        self.keep(recorder, Record { path, body });
+        self.proof.keep(|| Record { path, body });
     }
 
     /// Writes a directory to the manifest.
     pub(crate) fn keep_directory(&self, level: &Level) {
-        let Some(recorder) = &self.recorder else { return };
+        if self.proof.recorder.is_none() {
+            return;
+        }
         let metadata = &level.source.metadata;
         let path = level.root.manifest_path(&level.path, b"");
         // An unreadable one is reported when the directory is finished.
-        let extended = if self.keeps_what_is_there() {
+        let extended = if self.proof.keeps_what_is_there() {
             let attributes = self.local().attributes_of(&level.source);
             attributes.map(|all| self.extended_to_keep(&all)).unwrap_or_default()
         } else {
@@ -66,8 +66,8 @@ impl Engine {
         let body = Body {
             kind: EntryKind::Directory,
             mode: metadata.mode,
-            uid: self.ids.user(metadata.uid),
-            gid: self.ids.group(metadata.gid),
+            uid: self.settable.ids.user(metadata.uid),
+            gid: self.settable.ids.group(metadata.gid),
             size: 0,
             mtime: metadata.mtime,
             link: None,
@@ -76,48 +76,7 @@ impl Engine {
             extended,
             content: None,
         };
-        self.keep(recorder, Record { path, body });
-    }
-
-    /// Remembers a sealed large file: another task links its further names.
-    pub(crate) fn remember_sealed(&self, carried: &Carried) {
-        const MOST: usize = 64;
-        if carried.content.is_none() {
-            return;
-        }
-        self.tell(|| ReportItem::Sealed(Box::new(carried.clone())));
-        let sealed = &mut *lock(&self.sealed);
-        if sealed.len() == MOST {
-            sealed.pop_front();
-        }
-        sealed.push_back(carried.clone());
-    }
-
-    /// The result of a large file that was just sealed.
-    pub(crate) fn sealed_content(&self, identity: Identity) -> Option<Carried> {
-        let known = lock(&self.sealed).iter().rev().find(|c| c.of == identity).cloned();
-        known.or_else(|| match self.ask(|| CoordinatorRequest::Sealed(identity)) {
-            Some(Answer::Sealed(carried)) => carried.map(|carried| *carried),
-            _ => None,
-        })
-    }
-
-    /// Records that an entry is missing in the manifest, which is then incomplete.
-    pub(crate) fn leave_out_of_manifest(&self) {
-        if self.recorder.is_some() && self.tell(|| ReportItem::LeftOut) {
-            return;
-        }
-        if let Some(recorder) = &self.recorder {
-            recorder.note_left_out();
-        }
-    }
-
-    pub(crate) fn keep(&self, recorder: &Recorder, record: Record) {
-        if self.desk.is_some() {
-            self.tell(|| ReportItem::Record(Box::new(record)));
-        } else if !recorder.keep(&record) {
-            self.control.stop(StopReason::Manifest);
-        }
+        self.proof.keep(|| Record { path, body });
     }
 }
 
@@ -129,7 +88,7 @@ impl Mover<'_> {
         record: &EntryRecord,
     ) -> Result<CopyResult, EntryError> {
         let engine = self.engine;
-        if !engine.keeps_what_is_there() {
+        if !engine.proof.keeps_what_is_there() {
             return Ok(CopyResult::default());
         }
         if record.metadata.kind != EntryKind::File {
@@ -174,11 +133,11 @@ impl Mover<'_> {
             && moved.made.is_empty();
         for Made { shape, at, pieces } in moved.made {
             let Some(digest) = Fold::of(&shape, &pieces) else {
-                engine.leave_out_of_manifest();
+                engine.proof.leave_out();
                 continue;
             };
-            engine.count(Counter::FilesHashed);
-            if at.is_none() && engine.recorder.is_some() {
+            engine.reports.count(Counter::FilesHashed);
+            if at.is_none() && engine.proof.recorder.is_some() {
                 let pieces = if pieces.len() > 1 { pieces.clone() } else { Vec::new() };
                 content = Some(Content { shape, digest, pieces });
             }
@@ -196,7 +155,7 @@ impl Mover<'_> {
             };
             let range = start.map(|start| ByteRange { start, end: start + shape.length() });
             let wants = policy.digest.as_ref().is_some_and(|policy| policy.pieces);
-            engine.show(Event::Digest(FileDigest {
+            engine.reports.show(Event::Digest(FileDigest {
                 path,
                 number: None,
                 shape,
@@ -206,15 +165,15 @@ impl Mover<'_> {
                 elapsed_us: elapsed.as_micros() as u64,
             }));
         }
-        if unwritten && !engine.keeps_what_is_there() {
+        if unwritten && !engine.proof.keeps_what_is_there() {
             return;
         }
         if kept {
             // The policy keeps another entry there.
-            engine.leave_out_of_manifest();
+            engine.proof.leave_out();
             return;
         }
-        if engine.recorder.is_none() {
+        if engine.proof.recorder.is_none() {
             return;
         }
         let metadata = moved.version.unwrap_or_else(|| record.metadata.clone());
@@ -222,7 +181,7 @@ impl Mover<'_> {
         if metadata.links > 1 {
             let (extended, content) = (extended.clone(), content.clone());
             let carried = Carried { of: metadata.identity, extended, content };
-            engine.remember_sealed(&carried);
+            engine.proof.remember_sealed(&carried);
             self.carried = Some(carried);
         }
         engine.keep_entry(level, &EntryRecord { metadata, ..record.clone() }, extended, content);

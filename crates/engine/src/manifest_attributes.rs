@@ -35,11 +35,11 @@ pub(crate) enum Whose {
 impl Engine {
     /// ACLs sorted by name, as the destination should have them.
     pub(crate) fn acls(&self, attributes: &Attributes, whose: Whose) -> Vec<Named> {
-        let maps = whose == Whose::Source && !self.ids.is_identity();
+        let maps = whose == Whose::Source && !self.settable.ids.is_identity();
         let acls = attributes.xattrs.iter().filter(|(name, _)| is_acl(name));
         let mut acls: Vec<Named> = acls
             .map(|(name, value)| {
-                let mapped = maps.then(|| self.ids.posix_acl(value)).flatten();
+                let mapped = maps.then(|| self.settable.ids.posix_acl(value)).flatten();
                 (name.clone(), mapped.unwrap_or_else(|| value.clone()))
             })
             .collect();
@@ -69,7 +69,7 @@ impl Engine {
 
     /// The attributes of a copied entry, if a manifest is written.
     pub(crate) fn extended_to_keep(&self, attributes: &Attributes) -> Extended {
-        if !self.keeps_what_is_there() {
+        if !self.proof.keeps_what_is_there() {
             return Extended::default();
         }
         let extended = self.extended(attributes, Whose::Source);
@@ -105,7 +105,8 @@ impl Engine {
         };
         let (wanted, there) = (seen(recorded), seen(&found));
         let is_there = |name: &[u8]| there.iter().flatten().any(|other| other.name == name);
-        let counts = |named: &NamedDigest| self.xattr_counts(&named.name, is_there(&named.name));
+        let counts =
+            |named: &NamedDigest| self.settable.xattr_counts(&named.name, is_there(&named.name));
         let mut settable = wanted.clone();
         if let Some(all) = &mut settable {
             all.retain(counts);
@@ -114,7 +115,8 @@ impl Engine {
         note(DifferenceKind::Acl, differ(recorded.acls.as_ref(), found.acls.as_ref()));
         note(DifferenceKind::Project, differ(recorded.project.as_ref(), found.project.as_ref()));
         let flags = recorded.flags.zip(found.flags);
-        let settable_flags = flags.map(|(one, other)| (self.settable_flags(one, other), other));
+        let settable_flags =
+            flags.map(|(one, other)| (self.settable.settable_flags(one, other), other));
         let unlike =
             |flags: Option<(u32, u32)>| flags.is_some_and(|(one, other)| flags_differ(one, other));
         note(DifferenceKind::Flags, unlike(settable_flags));
@@ -133,7 +135,7 @@ impl Engine {
         level: &Level,
         record: &EntryRecord,
     ) -> Result<Extended, EntryError> {
-        if !self.keeps_what_is_there() {
+        if !self.proof.keeps_what_is_there() {
             return Ok(Extended::default());
         }
         let follows = self.follows(level);

@@ -180,7 +180,8 @@ impl Mover<'_> {
 
     /// Sends collected reports to a remote coordinator if they are many or old.
     pub fn tell_much(&self) {
-        let is_old = || self.engine.desk.is_some() && self.told.get().elapsed() >= TELL_EVERY;
+        let is_old =
+            || self.engine.reports.desk.is_remote() && self.told.get().elapsed() >= TELL_EVERY;
         if mover_report::waiting() >= TOLD_MAX || is_old() {
             self.told.set(Instant::now());
             self.queue.report(self.lease, Outcome::default());
@@ -194,9 +195,9 @@ impl Mover<'_> {
     }
 
     pub(crate) fn count_found(&self, metadata: &Metadata) {
-        self.engine.count(Counter::EntriesFound);
+        self.engine.reports.count(Counter::EntriesFound);
         if metadata.kind == EntryKind::File {
-            self.engine.add(Counter::BytesFound, metadata.size);
+            self.engine.reports.add(Counter::BytesFound, metadata.size);
         }
     }
 
@@ -280,7 +281,7 @@ impl Mover<'_> {
                     self.fail_part("the flush of a part of it failed");
                 }
                 let reason = StopReason::Systemic(class);
-                self.engine.tell(|| ReportItem::Stop(reason));
+                self.engine.reports.desk.tell(|| ReportItem::Stop(reason));
                 self.engine.control.stop(reason);
             }
         }

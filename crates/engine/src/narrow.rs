@@ -27,7 +27,7 @@ impl Mover<'_> {
         if let (Some(now), Some(target)) = (narrowed, &mut level.target) {
             let before = std::mem::replace(&mut target.metadata, now);
             target.narrowed = Some(Box::new(before));
-            engine.count(Counter::DirectoriesUpdated);
+            engine.reports.count(Counter::DirectoriesUpdated);
         }
         Ok(())
     }

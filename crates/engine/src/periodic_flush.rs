@@ -181,7 +181,8 @@ impl PeriodicFlush {
 
     /// Flushes the writes of the run at intervals. Not needed if they are flushed in any case.
     pub fn flush_now_and_then(&self, engine: &Arc<Engine>) -> Option<Flushing> {
-        let directory = self.directory.clone().filter(|_| !self.flushes && !engine.is_elsewhere)?;
+        let directory =
+            self.directory.clone().filter(|_| !self.flushes && !engine.facts.is_elsewhere)?;
         let (engine, begun) = (Arc::clone(engine), Arc::clone(&self.begun));
         let volumes = Arc::clone(&self.volumes);
         let (stop, stopped) = channel::<()>();
@@ -234,7 +235,7 @@ impl PeriodicFlush {
             return;
         }
         let mut begun = lock(&self.begun);
-        let has_written = engine.counters.get(Counter::FilesCopied) > 0;
+        let has_written = engine.reports.counters.get(Counter::FilesCopied) > 0;
         if !has_written && self.goes_on && begun.whole.is_some() {
             return;
         }
@@ -262,8 +263,8 @@ impl PeriodicFlush {
             begun.updated_ms = at_ms;
             begun.save(directory, false)
         } else {
-            let has_asked = engine.files_asked.load(Ordering::Relaxed) >= ASKED_MIN;
-            let has_written = engine.counters.get(Counter::FilesCopied) > 0;
+            let has_asked = engine.doubts.files_asked.load(Ordering::Relaxed) >= ASKED_MIN;
+            let has_written = engine.reports.counters.get(Counter::FilesCopied) > 0;
             if is_complete && has_asked && !has_written && begun.flushed_ms.is_none() {
                 let settled = self.settle_asked(&mut begun, &engine.control, (directory, at_ms));
                 if let Err(error) = settled {

@@ -44,7 +44,7 @@ impl Mover<'_> {
             return false;
         }
         let typed = level.source_path(record.name.as_bytes()).to_path();
-        let link = self.engine.base.join(typed);
+        let link = self.engine.places.base.join(typed);
         self.engine.end.leads_to(&link, record.name.as_bytes()) == Some(old.identity)
     }
 

@@ -28,13 +28,13 @@ impl Mover<'_> {
     ) -> Option<Planned> {
         let engine = self.engine;
         if is_temporary(name.as_bytes()) {
-            engine.note(Note::TemporarySkipped, || level.source_path(name.as_bytes()));
+            engine.reports.note(Note::TemporarySkipped, || level.source_path(name.as_bytes()));
             return None;
         }
         if engine.spec.verb.fills() && is_mark_there(name.as_bytes(), level.target.as_ref()) {
             return None;
         }
-        engine.limits.operation(&engine.control, self.lease);
+        engine.resources.limits.operation(&engine.control, self.lease);
         self.lease.extend();
         let record = match self.look(level, &name) {
             Ok(record) => record,
@@ -65,9 +65,9 @@ impl Mover<'_> {
             return None;
         }
         if self.is_for_the_link_phase(level, &record) {
-            if self.engine.following.is_some() {
+            if self.engine.pass.following.is_some() {
                 // Its other names are not known here.
-                self.engine.look_again("files with several hard links changed");
+                self.engine.pass.look_again("files with several hard links changed");
                 return None;
             }
             let file = file_ref(level, &record);
@@ -103,7 +103,7 @@ impl Mover<'_> {
         if !ordinary {
             return Some(record.name);
         }
-        engine.limits.operation(&engine.control, self.lease);
+        engine.resources.limits.operation(&engine.control, self.lease);
         self.count_found(&record.metadata);
         let planned = self.decide(level, record, None);
         self.apply_opened(level, planned, Some(opened));
@@ -118,9 +118,9 @@ impl Mover<'_> {
         if root_entry || engine.filter.admits(path.as_bytes(), &record.metadata) {
             return true;
         }
-        engine.count(Counter::EntriesExcluded);
-        if engine.monitor.wants_items() {
-            engine.show(Event::Item(Item {
+        engine.reports.count(Counter::EntriesExcluded);
+        if engine.reports.wants_items() {
+            engine.reports.show(Event::Item(Item {
                 path: level.source_path(record.name.as_bytes()),
                 target: level.target_path(record.destination_name().as_bytes()),
                 action: Action::Excluded,
@@ -137,7 +137,7 @@ impl Mover<'_> {
     /// copied there, and the last one would win. (A directory against a file is an error by itself.)
     fn is_anothers(&self, level: &Level, record: &EntryRecord) -> bool {
         let engine = self.engine;
-        if engine.meetings.is_empty() || !level.root.is_directory {
+        if engine.places.meetings.is_empty() || !level.root.is_directory {
             return false;
         }
         let path = level.path.join(record.name.as_bytes());
@@ -146,7 +146,7 @@ impl Mover<'_> {
             let below = &path.as_bytes()[at.as_bytes().len()..];
             let below = below.strip_prefix(b"/").unwrap_or(below);
             above = at.split_last().map(|(directory, _)| directory);
-            let other = engine.meetings.get(&(level.root_id, at));
+            let other = engine.places.meetings.get(&(level.root_id, at));
             if other.is_some_and(|other| engine.has_no_directory(*other, below)) {
                 return true;
             }
@@ -156,7 +156,7 @@ impl Mover<'_> {
 
     pub(crate) fn is_for_the_link_phase(&self, level: &Level, record: &EntryRecord) -> bool {
         let policy = &self.engine.spec.policy;
-        self.engine.compares_links()
+        self.engine.spec.compares_links()
             && level.root.destination.is_some()
             && policy.preserve.has(Attribute::Links)
             && level.root.range.is_none()
@@ -186,9 +186,10 @@ impl Mover<'_> {
         // A digest that no pieces make is made by one mover.
         let shape = self.session.local.rules.digest_shape(metadata.size);
         let in_pieces = shape.is_none_or(|shape| self.engine.hash_chunk(&shape).is_some());
-        let splits = chunk::chunk_bytes(size, self.engine.movers_max, policy.split_bytes).is_some();
+        let splits = chunk::chunk_bytes(size, self.engine.resources.movers_max, policy.split_bytes)
+            .is_some();
         // One mover alone begins it as a large file if it takes long: another run can continue it then.
-        let continues = self.engine.keeps_parts && policy.split_bytes.is_none();
+        let continues = self.engine.facts.keeps_parts && policy.split_bytes.is_none();
         in_pieces && (splits || (continues && size >= CONTINUED_AT_LEAST))
     }
 
@@ -208,7 +209,7 @@ impl Engine {
         }
         // An unreadable directory is reported by that root.
         let found = self.open_source(&root, &directory).ok().and_then(|directory| {
-            self.end.find_source(&directory, name, self.follows_links()).ok()?
+            self.end.find_source(&directory, name, self.spec.follows_links()).ok()?
         });
         found.is_some_and(|metadata| {
             metadata.kind != EntryKind::Directory && self.filter.admits(below, &metadata)
@@ -229,7 +230,7 @@ impl Engine {
     pub(crate) fn asks_nothing_of_names(&self, level: &Level) -> bool {
         level.root.is_directory
             && self.filter.admits_all()
-            && !self.follows_links()
-            && self.meetings.is_empty()
+            && !self.spec.follows_links()
+            && self.places.meetings.is_empty()
     }
 }

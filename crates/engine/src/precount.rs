@@ -58,7 +58,7 @@ impl Drop for Precount {
 
 /// Starts the count of the job's entries, unless the total is known or cannot be counted.
 pub(crate) fn begin(engine: &Engine, list: &JobList, last: Option<&JobStatus>) -> Option<Precount> {
-    let (spec, counters) = (&engine.spec, &engine.counters);
+    let (spec, counters) = (&engine.spec, &engine.reports.counters);
     let outlook = counters.outlook();
     outlook.limit_bytes(spec.limits.bytes_per_s);
     let whole = matches!(list, JobList::None);
@@ -66,7 +66,7 @@ pub(crate) fn begin(engine: &Engine, list: &JobList, last: Option<&JobStatus>) -
     if !whole
         || spec.sources_are_remote
         || spec.selection.follow != FollowLinks::Never
-        || engine.is_resumed
+        || engine.facts.is_resumed
     {
         return None;
     }
@@ -77,7 +77,7 @@ pub(crate) fn begin(engine: &Engine, list: &JobList, last: Option<&JobStatus>) -
         outlook.expect(Total::About(amount));
     }
     let roots: Vec<Arc<Root>> =
-        engine.roots.ids().map(|id| engine.root(id).ok()).collect::<Option<_>>()?;
+        engine.places.roots.ids().map(|id| engine.root(id).ok()).collect::<Option<_>>()?;
     let stopped = Arc::new(AtomicBool::new(false));
     let mut count = Count {
         filter: Filter::new(&spec.selection).ok()?,

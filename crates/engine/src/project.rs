@@ -14,7 +14,7 @@ impl Engine {
             to: level.target.as_ref(),
             root: level.root.destination.as_ref(),
             kind,
-            is_filled: self.spec.verb == Verb::Sync && self.history.seen_before.is_some(),
+            is_filled: self.spec.verb == Verb::Sync && self.facts.history.seen_before.is_some(),
         }
     }
 

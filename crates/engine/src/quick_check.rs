@@ -35,10 +35,10 @@ impl Engine {
             && policy.overwrite == Overwrite::Changed
             && policy.digest.is_none()
             && !closely
-            && self.recorder.is_none()
-            && self.ids.is_identity()
+            && self.proof.recorder.is_none()
+            && self.settable.ids.is_identity()
             && self.spec.limits.operations_per_s.is_none()
-            && !self.monitor.wants_items()
+            && !self.reports.wants_items()
     }
 }
 
@@ -67,8 +67,8 @@ impl Mover<'_> {
         }
         let Some(both) = look_at_both(&level.source, target, name) else { return false };
         if is_temporary(name)
-            || self.engine.is_doubtful(level, name)
-            || self.engine.was_renamed(level, name)
+            || self.engine.doubts.has(&level.path, name)
+            || self.engine.doubts.was_renamed(&level.path, name)
             || !self.is_plainly_equal(level, target, &both)
             || self.engine.is_suspect(level, name, both.old_change())
         {
@@ -83,14 +83,14 @@ impl Mover<'_> {
 
     fn is_plainly_equal(&self, level: &Level, target: &TargetDirectory, both: &BothSides) -> bool {
         // What has several names in a snapshot that is being made is looked up.
-        let alone = self.engine.sharing.is_none() || both.old_links() == 1;
+        let alone = self.engine.pass.sharing.is_none() || both.old_links() == 1;
         let alike = alone && both.are_alike(target.facts.granularity_ns());
         if !alike || self.engine.spec.policy.sync.is_none() {
             return alike;
         }
         let (new, old) = both.metadata(&self.engine.end.mounts);
         !self.engine.is_touched(level, &new, &old)
-            && !self.engine.history.is_foreign(level.clocks(), &old)
+            && !self.engine.facts.history.is_foreign(level.clocks(), &old)
             && !is_racy(&new, &old)
     }
 
@@ -107,7 +107,7 @@ impl Mover<'_> {
             (Counter::EntriesSkipped, files),
             (Counter::BytesSkipped, bytes),
         ] {
-            self.engine.add(counter, amount);
+            self.engine.reports.add(counter, amount);
         }
         self.note_had(files);
     }

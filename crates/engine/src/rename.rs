@@ -24,7 +24,7 @@ impl Mover<'_> {
             if self.engine.control.is_stopping() {
                 return;
             }
-            self.engine.limits.operation(&self.engine.control, self.lease);
+            self.engine.resources.limits.operation(&self.engine.control, self.lease);
             self.lease.extend();
             let result = self.follow(wanted).unwrap_or_else(|error| {
                 let error = error.to_string();
@@ -63,7 +63,7 @@ impl Mover<'_> {
         let Some(old) = engine.open_target(&root, &old_place, Identity::default())? else {
             return LEFT;
         };
-        let own = engine.state_path.as_deref();
+        let own = engine.places.state_path.as_deref();
         let copy = OldCopy { at: &old, name: old_name, kind: entry.kind, object: entry.copy };
         let Some(copy) = local.copy_to_rename(copy, own, &|| shown(to))? else { return LEFT };
         if old_place != new_place {
@@ -91,7 +91,7 @@ impl Mover<'_> {
         if result != MoveResult::Left {
             let both = [(from, to), (to, from)];
             let exchanged = result == MoveResult::Exchanged;
-            engine.carry_doubts(if exchanged { &both } else { &both[..1] });
+            engine.doubts.carry(if exchanged { &both } else { &both[..1] });
             self.tell_renamed(&shown(from), &shown(to), &metadata);
         }
         Ok(result)
@@ -122,10 +122,10 @@ impl Mover<'_> {
     ) {
         let engine = self.engine;
         self.spent.entries += 1;
-        engine.count(Counter::EntriesRenamed);
-        engine.progress();
-        if engine.monitor.wants_items() {
-            engine.show(Event::Item(Item {
+        engine.reports.count(Counter::EntriesRenamed);
+        engine.reports.progress();
+        if engine.reports.wants_items() {
+            engine.reports.show(Event::Item(Item {
                 path: from.clone(),
                 target: to.clone(),
                 action: Action::Renamed,

@@ -62,10 +62,12 @@ impl Engine {
     /// Refuses to continue if a root differs from that of the coordinator because of a new mount.
     pub(crate) fn check_roots_again(&self) -> Result<(), Fatal> {
         insist_on(|| {
-            let Some(Answer::Roots(Ok(known))) = self.ask(|| CoordinatorRequest::Roots) else {
+            let Some(Answer::Roots(Ok(known))) =
+                self.reports.desk.ask(|| CoordinatorRequest::Roots)
+            else {
                 return Err(Fatal::unavailable("the coordinator does not answer", AGAIN));
             };
-            for (id, known) in self.roots.ids().zip(&known) {
+            for (id, known) in self.places.roots.ids().zip(&known) {
                 let Ok(root) = self.root(id) else { continue };
                 if let Some(source) = root.source.here() {
                     check_side(&self.end.mounts, source, (&known.0, false))?;
@@ -85,6 +87,6 @@ impl Engine {
             let there = root.destination.as_ref().map(|side| side.mark(&self.end.mounts, true));
             Ok((root.source.mark(&self.end.mounts, false)?, there.transpose()?))
         };
-        self.roots.ids().map(mark).collect()
+        self.places.roots.ids().map(mark).collect()
     }
 }

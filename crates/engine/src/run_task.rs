@@ -73,14 +73,17 @@ impl Mover<'_> {
 /// Runs tasks until the queue is closed.
 pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<CurrentActivity>) {
     place.take();
-    let mut tools = Tools::new((engine.buffer_bytes, engine.ring_bytes), engine.limits.has_rate());
+    let mut tools = Tools::new(
+        (engine.resources.buffer_bytes, engine.resources.ring_bytes),
+        engine.resources.limits.has_rate(),
+    );
     let mut readers = Vec::new();
     // Beyond one task: thousands of sources may go into one directory. The job's lock rules out new leftovers.
     let mut cleaned = None;
-    let slot = engine.counters.outlook().slot();
+    let slot = engine.reports.counters.outlook().slot();
     while !queue.is_closed() {
         for lease in queue.lease(1, Duration::from_millis(500)) {
-            let (control, limits) = (&*engine.control, &engine.limits);
+            let (control, limits) = (&*engine.control, &engine.resources.limits);
             let permit = MoverPermit { control, limits, lease: &lease };
             let temporaries = Temporaries::new(&engine.temporaries, lease.number);
             let session = Session::new(engine.local(), &permit, &mut tools, temporaries);
@@ -103,8 +106,8 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<CurrentA
             }
             slot.end();
             let (outcome, elapsed) = mover.end();
-            engine.count(Counter::TasksDone);
-            engine.spread(Spread::of_tasks(class), elapsed.as_micros() as u64);
+            engine.reports.count(Counter::TasksDone);
+            engine.reports.spread(Spread::of_tasks(class), elapsed.as_micros() as u64);
             queue.complete(&lease, outcome);
             activity::at(Activity::Idle);
         }

@@ -2,14 +2,22 @@
 //! no difference.
 use dmover_local::attributes::{is_of_users, without_missing_locks};
 use dmover_local::privilege::Privilege;
-use dmover_model::{Attribute, DifferenceKind, DifferenceSet, Metadata, Note, PathBytes, Verb};
-use dmover_observe::Counter;
+use dmover_model::{Attribute, EntryKind, JobSpec, Metadata, Verb};
+use dmover_plan::idmap::IdentityMap;
 use dmover_plan::settable::Unprivileged;
+use std::sync::Arc;
 
-use crate::context::Engine;
+/// Which attributes this process can set, and to which values.
+pub(crate) struct Settable {
+    spec: Arc<JobSpec>,
+    /// Users and groups of the source, as the destination has them.
+    pub ids: IdentityMap,
+    /// The user and groups of a process without privilege.
+    pub unprivileged: Option<Unprivileged>,
+}
 
 /// This process, if it has no privilege.
-pub(crate) fn unprivileged(privilege: Privilege) -> Option<Unprivileged> {
+fn unprivileged(privilege: Privilege) -> Option<Unprivileged> {
     if privilege.privileged {
         return None;
     }
@@ -18,7 +26,18 @@ pub(crate) fn unprivileged(privilege: Privilege) -> Option<Unprivileged> {
     Some(Unprivileged { uid: privilege.uid, groups })
 }
 
-impl Engine {
+impl Settable {
+    pub fn new(spec: Arc<JobSpec>, privilege: Privilege) -> Self {
+        let policy = &spec.policy;
+        let ids = IdentityMap::new(policy.user_map.clone(), policy.group_map.clone());
+        Self { ids, unprivileged: unprivileged(privilege), spec }
+    }
+
+    /// The owner and group of an entry of the source, as the destination should have them.
+    pub fn owner(&self, source: &Metadata) -> (u32, u32) {
+        (self.ids.user(source.uid), self.ids.group(source.gid))
+    }
+
     /// This process, if it has no privilege and the user did not name these attributes.
     fn lenient(&self, attribute: Attribute) -> Option<&Unprivileged> {
         let demanded = self.spec.policy.demanded.has(attribute);
@@ -26,8 +45,9 @@ impl Engine {
     }
 
     /// The metadata of the source, as far as this process can set it on an entry with `old`.
-    pub(crate) fn as_settable(&self, source: &Metadata, old: Option<&Metadata>) -> Metadata {
-        let mut wanted = self.local().as_mapped(source);
+    pub fn as_settable(&self, source: &Metadata, old: Option<&Metadata>) -> Metadata {
+        let (uid, gid) = self.owner(source);
+        let mut wanted = Metadata { uid, gid, ..source.clone() };
         let Some(old) = old else { return wanted };
         let (owner, found) = ((wanted.uid, wanted.gid), (old.uid, old.gid));
         if let Some(process) = self.lenient(Attribute::Owner) {
@@ -40,11 +60,10 @@ impl Engine {
     }
 
     /// Whether an entry has another owner or mode than this process would set.
-    pub(crate) fn is_dressed_unlike(&self, new: &Metadata, old: &Metadata) -> bool {
+    pub fn is_dressed_unlike(&self, new: &Metadata, old: &Metadata) -> bool {
         let keeps = |attribute| self.spec.policy.preserve.has(attribute);
-        let has_mode = new.kind != dmover_model::EntryKind::Symlink && keeps(Attribute::Mode);
-        let (wanted, found) =
-            ((self.ids.user(new.uid), self.ids.group(new.gid)), (old.uid, old.gid));
+        let has_mode = new.kind != EntryKind::Symlink && keeps(Attribute::Mode);
+        let (wanted, found) = (self.owner(new), (old.uid, old.gid));
         if let Some(process) = &self.unprivileged {
             let mode = process.mode((wanted, new.mode), (found, old.mode));
             let owner = process.owner(wanted, found);
@@ -58,12 +77,12 @@ impl Engine {
 
     /// Whether an extended attribute counts in a comparison: one that needs privilege does not count if a copy lacks
     /// it.
-    pub(crate) fn xattr_counts(&self, name: &[u8], is_there: bool) -> bool {
+    pub fn xattr_counts(&self, name: &[u8], is_there: bool) -> bool {
         is_there || is_of_users(name) || self.lenient(Attribute::Xattr).is_none()
     }
 
     /// The flags of an entry, without the locks of chattr(1) if only privilege sets them and a copy does not have them.
-    pub(crate) fn settable_flags(&self, expected: u32, found: u32) -> u32 {
+    pub fn settable_flags(&self, expected: u32, found: u32) -> u32 {
         match self.lenient(Attribute::Flags) {
             Some(_) => without_missing_locks(expected, found),
             None => expected,
@@ -71,33 +90,18 @@ impl Engine {
     }
 
     /// Whether an entry is locked (chattr(1)) like its source, as far as this process can lock it.
-    pub(crate) fn has_locks(&self, source: &Metadata, found: &Metadata) -> bool {
+    pub fn has_locks(&self, source: &Metadata, found: &Metadata) -> bool {
         let lenient = self.lenient(Attribute::Flags).is_some();
         let same = |wanted: bool, found: bool| wanted == found || (lenient && wanted);
         same(source.immutable, found.immutable) && same(source.append_only, found.append_only)
     }
 
-    /// Reports differences that do not count, because this process cannot set them.
-    pub(crate) fn note_unsettable(&self, kinds: DifferenceSet, path: &PathBytes) {
-        for kind in kinds.iter() {
-            let note = match kind {
-                DifferenceKind::Owner => Note::OwnerNotKept,
-                DifferenceKind::Mode => Note::SetIdDropped,
-                _ => Note::PrivilegedAttribute,
-            };
-            self.note(note, || path.clone());
-        }
-    }
-
-    /// Counts an entry that keeps another owner than its source, because this process cannot set it.
-    pub(crate) fn count_unsettable(&self, new: &Metadata, old: &Metadata) {
+    /// Whether an entry keeps another owner than its source, because this process cannot set it.
+    pub fn keeps_other_owner(&self, new: &Metadata, old: &Metadata) -> bool {
         let keeps = self.spec.policy.preserve.has(Attribute::Owner);
-        if self.spec.verb != Verb::Sync || !keeps || self.unprivileged.is_none() {
-            return;
-        }
-        let wanted = self.local().as_mapped(new);
-        if (wanted.uid, wanted.gid) != (old.uid, old.gid) {
-            self.count(Counter::OwnersNotKept);
-        }
+        self.spec.verb == Verb::Sync
+            && keeps
+            && self.unprivileged.is_some()
+            && self.owner(new) != (old.uid, old.gid)
     }
 }

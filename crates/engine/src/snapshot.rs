@@ -63,7 +63,7 @@ impl Mover<'_> {
         planned: &Planned,
     ) -> Result<Option<CopyResult>, WriteError> {
         let (Some(based), Some(base)) = (&planned.base, &level.base) else { return Ok(None) };
-        let Some(sharing) = &self.engine.sharing else { return Ok(None) };
+        let Some(sharing) = &self.engine.pass.sharing else { return Ok(None) };
         if !planned.is_in_base() || !self.is_as_in_base(level, base, planned, sharing.share)? {
             return Ok(None);
         }
@@ -78,7 +78,7 @@ impl Mover<'_> {
         if !taken {
             return Ok(None);
         }
-        self.engine.add(Counter::BytesUnchanged, planned.record.metadata.size);
+        self.engine.reports.add(Counter::BytesUnchanged, planned.record.metadata.size);
         let kept = self.digest_of_skipped(level, &planned.record).map_err(WriteError::in_place)?;
         Ok(Some(CopyResult { instead: Some(Decision::Share), ..kept }))
     }
@@ -103,7 +103,7 @@ impl Mover<'_> {
             engine.note_writers(level, &record.name, source.open_file());
             let all = ByteRange { start: 0, end: pair.source.metadata.size };
             let differs = self.compare_range(&over, record, &pair, all)?;
-            engine.count(Counter::FilesCompared);
+            engine.reports.count(Counter::FilesCompared);
             if !differs.is_empty() {
                 return Ok(false);
             }
@@ -145,7 +145,7 @@ impl Mover<'_> {
 
     /// Records a group of names that are one inode now.
     pub(crate) fn note_linked(&self, level: &Level, name: &[u8], identity: Identity) {
-        let Some(sharing) = &self.engine.sharing else { return };
+        let Some(sharing) = &self.engine.pass.sharing else { return };
         // If it cannot be seen, it belongs to no source inode, and the next snapshot copies it again.
         sharing.note(identity.inode, source_object(level, name).unwrap_or_default());
     }

@@ -21,7 +21,7 @@ impl Engine {
     /// Whether an inode of the base may be taken for this source inode. One with several names belongs to the source
     /// inode that it was copied from; otherwise two source files could become one.
     fn may_take(&self, level: &Level, record: &EntryRecord, inode: u64) -> bool {
-        let base = self.sharing.as_ref().and_then(|sharing| sharing.base.as_ref());
+        let base = self.pass.sharing.as_ref().and_then(|sharing| sharing.base.as_ref());
         let Some(known) = base.and_then(|base| base.record.as_ref()) else { return true };
         let linked = lock(known).linked(inode);
         match linked {
@@ -45,7 +45,7 @@ impl Engine {
         existing: &Metadata,
     ) -> bool {
         let several = existing.kind == EntryKind::File && existing.links > 1;
-        self.sharing.as_ref().filter(|_| several).is_some_and(|sharing| {
+        self.pass.sharing.as_ref().filter(|_| several).is_some_and(|sharing| {
             let source = || source_object(level, record.name.as_bytes());
             sharing.is_of_another(existing.identity.inode, source)
         })
@@ -63,11 +63,12 @@ impl Mover<'_> {
         if metadata.kind != EntryKind::File {
             return None;
         }
-        let since = engine.sharing.as_ref()?.base.as_ref()?.begun;
+        let since = engine.pass.sharing.as_ref()?.base.as_ref()?.begun;
         let known = Metadata { ctime: since.min(metadata.ctime), ..metadata.clone() };
         let view = self.existing_view(level, base, record, (&known, None));
         let mut decision = decide(record, Some(view), &engine.spec.policy);
-        let links = engine.sharing.as_ref().is_some_and(|sharing| sharing.share == Share::Link);
+        let links =
+            engine.pass.sharing.as_ref().is_some_and(|sharing| sharing.share == Share::Link);
         // Another name of it cannot have an owner or mode of its own.
         if decision != Decision::Replace
             && links

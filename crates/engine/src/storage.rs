@@ -19,14 +19,14 @@ impl Engine {
         let (ctime, size) = found;
         let Some(target) = level.target.as_ref().filter(|_| size > 0) else { return false };
         // Of an interrupted pass, files that were flushed are recorded, and not checked again.
-        if self.history.is_unfinished(level.clocks(), ctime) {
+        if self.facts.history.is_unfinished(level.clocks(), ctime) {
             return true;
         }
-        match self.trust.of(ctime) {
+        match self.facts.trust.of(ctime) {
             Known::Whole => false,
             Known::CutOff => true,
             Known::Nothing => {
-                self.files_asked.fetch_add(1, Ordering::Relaxed);
+                self.doubts.files_asked.fetch_add(1, Ordering::Relaxed);
                 lacks_data(&level.source, target, name, size)
             }
         }

@@ -25,7 +25,7 @@ impl Engine {
     /// The mount points below the roots on this host that belong to the job.
     pub(crate) fn mounted_below(&self) -> Vec<MountedBelow> {
         let table = mount_table();
-        let roots = self.roots.ids().filter_map(|id| Some((id, self.root(id).ok()?)));
+        let roots = self.places.roots.ids().filter_map(|id| Some((id, self.root(id).ok()?)));
         let all = roots.flat_map(|(id, root)| mounted_below(self.seen_by(), &table, (id, &root)));
         let all = all.filter(|(place, found)| self.concerns(place, found.as_ref()));
         all.map(|(place, _)| place).collect()
@@ -45,7 +45,7 @@ impl Engine {
     }
 
     fn seen_by(&self) -> (&Path, &MountTable) {
-        (&self.base, &self.end.mounts)
+        (&self.places.base, &self.end.mounts)
     }
 }
 
@@ -85,7 +85,8 @@ impl Engine {
     fn check_below(&self) -> Result<(), Fatal> {
         let unknown =
             || Fatal::unavailable("the coordinator does not answer", "the mover tries again");
-        let Some(Answer::MountedBelow(theirs)) = self.ask(|| CoordinatorRequest::MountedBelow)
+        let Some(Answer::MountedBelow(theirs)) =
+            self.reports.desk.ask(|| CoordinatorRequest::MountedBelow)
         else {
             return Err(unknown());
         };
@@ -104,7 +105,7 @@ impl Engine {
             return Ok(());
         }
         let Some(Answer::OtherPlaces(differ)) =
-            self.ask(|| CoordinatorRequest::OtherPlaces(others.clone()))
+            self.reports.desk.ask(|| CoordinatorRequest::OtherPlaces(others.clone()))
         else {
             return Err(unknown());
         };

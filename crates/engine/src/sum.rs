@@ -74,7 +74,7 @@ impl Engine {
     /// The chunks that movers hash independently; `None` if one mover hashes all of it.
     pub(crate) fn hash_chunk(&self, shape: &Shape) -> Option<u64> {
         let demanded = self.spec.policy.split_bytes;
-        let bytes = chunk::chunk_bytes(shape.length(), self.movers_max, demanded)?;
+        let bytes = chunk::chunk_bytes(shape.length(), self.resources.movers_max, demanded)?;
         let bytes = bytes.max(1).checked_next_multiple_of(shape.piece())?;
         (bytes < shape.length()).then_some(bytes)
     }
@@ -155,7 +155,7 @@ impl Mover<'_> {
     fn sum_item(&mut self, item: &SumItem, rest: &mut VecDeque<SumItem>) {
         let likely = self.likely(item);
         let item = likely.as_ref().unwrap_or(item);
-        self.engine.limits.operation(&self.engine.control, self.lease);
+        self.engine.resources.limits.operation(&self.engine.control, self.lease);
         let shown = || subject_path(self.engine, &item.subject);
         let mut attempt = item.round;
         let error = loop {
@@ -214,7 +214,7 @@ impl Mover<'_> {
             version: content.metadata.version(),
             start: part.start,
             shape: part.shape,
-            begun_ms: self.engine.started.elapsed().as_millis() as u64,
+            begun_ms: self.engine.reports.started.elapsed().as_millis() as u64,
         };
         let conclude = ConcludeTask { file: file.clone(), pieces: Vec::new(), failure: None };
         let finish = TaskKind::Conclude(Box::new(conclude));
@@ -263,7 +263,7 @@ impl Mover<'_> {
             Ok(digests) => {
                 self.outcome.pieces = Some(HashedPieces { start: task.range.start, digests });
                 self.outcome.covered = Some(task.range);
-                self.engine.progress();
+                self.engine.reports.progress();
             }
             Err(error) => self.outcome.chunk_failure = Some(Box::new(error)),
         }
@@ -288,7 +288,7 @@ impl Mover<'_> {
         let HashedFile { item, shape, start, begun_ms, .. } = &task.file;
         let shown = || subject_path(self.engine, &item.subject);
         let part = Part { shape: *shape, start: *start };
-        let begun = self.engine.started + Duration::from_millis(*begun_ms);
+        let begun = self.engine.reports.started + Duration::from_millis(*begun_ms);
         let result = match &task.failure {
             None => in_order(&task.pieces, shape).and_then(|pieces| {
                 self.tell_sum(item.into(), part, pieces, begun.elapsed(), &shown)
@@ -302,7 +302,7 @@ impl Mover<'_> {
         }
         let again = error.retryable() || error.class == ErrorClass::Fenced;
         if again && item.round < retry::ATTEMPTS_MAX && !self.engine.control.is_stopping() {
-            self.engine.count(Counter::Retries);
+            self.engine.reports.count(Counter::Retries);
             let kind = match &item.subject {
                 Subject::Entry(file) => {
                     TaskKind::Open { file: file.clone(), round: item.round + 1 }
@@ -332,16 +332,16 @@ impl Mover<'_> {
         if self.is_guessed_otherwise(wanted, &digest) {
             return Ok(());
         }
-        engine.count(Counter::FilesHashed);
-        engine.progress();
+        engine.reports.count(Counter::FilesHashed);
+        engine.reports.progress();
         activity::did(activity::ENTRY_WORK);
         let elapsed_us = elapsed.as_micros() as u64;
-        engine.tell_done(elapsed_us, shape.length());
-        engine.tell_slow(elapsed_us, shape.length(), shown);
+        engine.reports.done(elapsed_us, shape.length());
+        engine.reports.slow(elapsed_us, shape.length(), shown);
         let Some(expected) = wanted.expected else {
             let wants = engine.spec.policy.digest.as_ref().is_some_and(|policy| policy.pieces);
             let end = start + shape.length();
-            engine.show(Event::Digest(FileDigest {
+            engine.reports.show(Event::Digest(FileDigest {
                 path: shown(),
                 number: wanted.number,
                 shape,
@@ -356,10 +356,10 @@ impl Mover<'_> {
         let same = made == expected.digests;
         let guessed = expected.guess.filter(|_| same).map(|_| expected.hash);
         let verdict = if same {
-            engine.count(Counter::DigestsEqual);
+            engine.reports.count(Counter::DigestsEqual);
             Verdict::Same
         } else {
-            engine.count(Counter::DigestsDiffer);
+            engine.reports.count(Counter::DigestsDiffer);
             let located = expected.piece.is_some();
             let ranges = if located {
                 differing(&shape, start, &made, &expected.digests)
@@ -368,7 +368,7 @@ impl Mover<'_> {
             };
             Verdict::Differs { ranges }
         };
-        engine.show(Event::Checked {
+        engine.reports.show(Event::Checked {
             path: shown(),
             number: wanted.number.unwrap_or_default(),
             verdict,
@@ -390,8 +390,8 @@ impl Engine {
                 open(subject::Subject::Entry { from, name, follows: self.follows(&level) })
             }
             Subject::Path(path) => {
-                let path = self.base.join(path.to_path());
-                open(subject::Subject::Path(&path, &self.bounds.trees))
+                let path = self.places.base.join(path.to_path());
+                open(subject::Subject::Path(&path, &self.places.bounds.trees))
             }
             Subject::Stdin => open(subject::Subject::Input),
         }
@@ -403,13 +403,13 @@ impl Engine {
         let missing = has_no_place(&error);
         let ignored = self.spec.policy.digest.as_ref().is_some_and(|policy| policy.ignore_missing);
         if missing && ignored {
-            self.count(Counter::FilesMissing);
+            self.reports.count(Counter::FilesMissing);
         } else {
             self.error(error);
         }
         if let Some(number) = listed(item) {
             let verdict = if missing { Verdict::Missing } else { Verdict::Unreadable };
-            self.show(Event::Checked { path, number, verdict, guessed: None });
+            self.reports.show(Event::Checked { path, number, verdict, guessed: None });
         }
     }
 }

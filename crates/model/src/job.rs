@@ -2,7 +2,10 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-use crate::{CopyPolicy, PathBytes, Timestamp};
+use crate::{
+    CopyPolicy, DeletePolicy, EntryError, ErrorClass, PathBytes, Side, Timestamp, VerifyLevel,
+    VerifyPolicy,
+};
 
 /// The id of a job: twelve hexadecimal digits derived from its verb, sources and destination, so that the same command
 /// is the same job.
@@ -194,4 +197,61 @@ impl Verb {
 impl JobSpec {
     /// The version of the format that this program writes.
     pub const SCHEMA: u32 = 1;
+
+    /// What a pass deletes, if it deletes.
+    #[must_use]
+    pub fn delete_policy(&self) -> Option<&DeletePolicy> {
+        self.policy.sync.as_ref()?.delete.as_ref()
+    }
+
+    /// Whether trash directories and temporary files are deleted as well.
+    #[must_use]
+    pub fn clears_all(&self) -> bool {
+        self.policy.sync.as_ref().is_some_and(|sync| sync.clears_all)
+    }
+
+    /// Whether a comparison also repairs.
+    #[must_use]
+    pub fn repairs(&self) -> bool {
+        self.policy.verify.as_ref().is_some_and(|policy| policy.repair)
+    }
+
+    /// The comparison policy.
+    ///
+    /// # Panics
+    /// If the job does not compare.
+    #[must_use]
+    pub fn verify_policy(&self) -> &VerifyPolicy {
+        self.policy.verify.as_ref().expect("a job that compares says how")
+    }
+
+    /// Whether content is read from storage and not from the page cache.
+    #[must_use]
+    pub fn reads_stored(&self) -> bool {
+        self.policy.verify.as_ref().is_some_and(|policy| policy.stored)
+    }
+
+    /// Whether hard links are compared.
+    #[must_use]
+    pub fn compares_links(&self) -> bool {
+        match self.verb {
+            Verb::Copy | Verb::Sync => true,
+            Verb::Sum => false,
+            // A repair that does not know of them would tear them apart.
+            Verb::Verify => self.repairs() || self.verify_policy().level >= VerifyLevel::Mtime,
+        }
+    }
+
+    /// Whether an error says that a directory to compare is another type of entry.
+    #[must_use]
+    pub fn is_no_directory(&self, error: &EntryError) -> bool {
+        let conflict = error.class == ErrorClass::TypeConflict && error.side == Side::Destination;
+        conflict && self.verb == Verb::Verify
+    }
+
+    /// Whether all symbolic links of the source are followed.
+    #[must_use]
+    pub fn follows_links(&self) -> bool {
+        matches!(self.selection.follow, FollowLinks::Always | FollowLinks::AlwaysLinked)
+    }
 }

@@ -9,7 +9,6 @@ use dmover_local::put_in_place::Renaming;
 use dmover_model::{EntryError, Operation, Side};
 use dmover_observe::{Activity, activity};
 use dmover_schedule::time::Instant;
-use std::sync::atomic::Ordering;
 
 use crate::level::Level;
 use crate::mover::Mover;
@@ -32,7 +31,7 @@ impl Mover<'_> {
             Some((_, files)) => files.push(waiting),
             None => match level.again() {
                 Ok(own) => {
-                    self.engine.held_for_later.fetch_add(1, Ordering::Relaxed);
+                    self.engine.resources.hold_for_later();
                     self.waiting.directories.push((own, vec![waiting]));
                 }
                 Err(_) => {
@@ -41,8 +40,7 @@ impl Mover<'_> {
                 }
             },
         }
-        let held = self.engine.held_for_later.load(Ordering::Relaxed);
-        if self.waiting.is_full() || held >= self.engine.held_for_later_max {
+        if self.waiting.is_full() || self.engine.resources.holds_enough() {
             self.settle_later();
         }
     }
@@ -61,7 +59,7 @@ impl Mover<'_> {
                 self.lease.extend();
             }
         }
-        self.engine.held_for_later.fetch_sub(count, Ordering::Relaxed);
+        self.engine.resources.release_held(count);
     }
 
     /// Flushes everything that was written so far.

@@ -215,7 +215,7 @@ impl Mover<'_> {
             return;
         }
         if planned.decision != Decision::Skip {
-            engine.settle_doubt(false, || level.path.join(record.name.as_bytes()));
+            engine.doubts.settle(false, || level.path.join(record.name.as_bytes()));
         }
         let action = match decision {
             Decision::Skip => Action::Skipped,
@@ -238,31 +238,31 @@ impl Mover<'_> {
             }
         }
         if action == Action::Skipped {
-            engine.count(Counter::EntriesSkipped);
+            engine.reports.count(Counter::EntriesSkipped);
             if self.is_dressed_otherwise(planned) {
-                engine.count(Counter::EntriesUnlike);
+                engine.reports.count(Counter::EntriesUnlike);
             }
             if let Some(old) = &planned.existing {
-                engine.count_unsettable(&record.metadata, old);
+                self.count_other_owner(&record.metadata, old);
             }
             if kind == EntryKind::File {
-                engine.add(Counter::BytesSkipped, record.metadata.size);
+                engine.reports.add(Counter::BytesSkipped, record.metadata.size);
             }
         } else if action == Action::Dressed {
-            engine.count(Counter::EntriesDressed);
-            engine.progress();
+            engine.reports.count(Counter::EntriesDressed);
+            engine.reports.progress();
         } else if action == Action::Shared {
-            engine.count(Counter::FilesUnchanged);
-            engine.progress();
+            engine.reports.count(Counter::FilesUnchanged);
+            engine.reports.progress();
         } else {
-            engine.count(counter_of(kind));
+            engine.reports.count(counter_of(kind));
             if engine.spec.policy.dry_run {
-                engine.add(Counter::BytesCopied, moved.bytes);
+                engine.reports.add(Counter::BytesCopied, moved.bytes);
             }
             if planned.existing.is_some() {
-                engine.count(Counter::EntriesReplaced);
+                engine.reports.count(Counter::EntriesReplaced);
             }
-            engine.progress();
+            engine.reports.progress();
         }
         activity::did(activity::ENTRY_WORK);
         let moved_bytes = moved.bytes;
@@ -273,19 +273,23 @@ impl Mover<'_> {
         let elapsed_us = started.elapsed().as_micros() as u64;
         let path = || level.source_path(record.name.as_bytes());
         if action != Action::Skipped {
-            engine.tell_done(elapsed_us, moved_bytes);
+            engine.reports.done(elapsed_us, moved_bytes);
         }
-        engine.tell_slow(elapsed_us, moved_bytes, path);
-        if engine.monitor.wants_items() {
+        engine.reports.slow(elapsed_us, moved_bytes, path);
+        if engine.reports.wants_items() {
             let old = planned.existing.as_ref();
-            engine.show(Event::Item(Item {
+            engine.reports.show(Event::Item(Item {
                 path: path(),
                 target: level.target_path(record.destination_name().as_bytes()),
                 action,
                 kind,
                 bytes: moved_bytes,
                 elapsed_us,
-                itemized: itemize::columns(action, &engine.as_settable(&record.metadata, old), old),
+                itemized: itemize::columns(
+                    action,
+                    &engine.settable.as_settable(&record.metadata, old),
+                    old,
+                ),
             }));
         }
     }

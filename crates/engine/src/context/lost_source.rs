@@ -10,7 +10,7 @@ impl Engine {
     }
 
     fn lost(&self) -> Option<Fatal> {
-        self.roots.ids().find_map(|id| self.root(id).ok()?.source.remote()?.lost())
+        self.places.roots.ids().find_map(|id| self.root(id).ok()?.source.remote()?.lost())
     }
 
     /// Whether the connection to a host of the source was lost.

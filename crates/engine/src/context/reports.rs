@@ -1,45 +1,128 @@
 //! What movers report: counted and shown here, or collected for a coordinator in another process.
+use dmover_journal::Failures;
 use dmover_model::{
-    Answer, CoordinatorRequest, EntryError, ErrorClass, Event, LossKind, Note, Operation,
-    PathBytes, Side, TreePath, Verb,
+    DifferenceKind, DifferenceSet, EntryError, ErrorClass, Event, JobSpec, LossKind, Note,
+    Operation, PathBytes, Side, Verb,
 };
-use dmover_observe::{Counter, Slow, Spread, lock};
-use dmover_tree::Reports;
-use std::sync::atomic::Ordering;
+use dmover_observe::{Counter, Counters, Monitor, Slow, Slowest, Spread, lock};
+use dmover_plan::breaker::Breaker;
+use dmover_schedule::sync::Mutex;
+use dmover_schedule::time::Instant;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Engine;
-use crate::control::StopReason;
-use crate::mover_report::{
-    ReportItem, collect_count, collect_had, collect_item, collect_slow, collect_spread,
-};
+use crate::control::{Control, StopReason};
+use crate::coordinator_client::Desk;
+use crate::mover_report::{MoverReport, ReportItem, collect_count, collect_slow, collect_spread};
 
-impl Engine {
-    pub(crate) fn count(&self, counter: Counter) {
+/// Counts of errors and losses by kind, for the report.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Tally {
+    pub errors: BTreeMap<ErrorClass, u64>,
+    pub losses: BTreeMap<LossKind, u64>,
+}
+
+/// The reports of the movers of this process.
+pub(crate) struct Reports {
+    /// When the run began.
+    pub started: Instant,
+    spec: Arc<JobSpec>,
+    monitor: Arc<dyn Monitor>,
+    pub counters: Arc<Counters>,
+    pub slowest: Slowest,
+    pub desk: Desk,
+    control: Arc<Control>,
+    /// Where errors are recorded, if not in a journal.
+    pub failures: Option<Failures>,
+    /// The job has a journal.
+    keeps_journal: bool,
+    /// Errors that are not in the journal yet.
+    unrecorded: Mutex<Vec<EntryError>>,
+    breaker: Mutex<Breaker>,
+    /// An operation has failed since content was last copied.
+    troubled: AtomicBool,
+    tally: Mutex<Tally>,
+}
+
+/// Where reports go.
+pub(crate) struct Receivers {
+    pub monitor: Arc<dyn Monitor>,
+    pub counters: Arc<Counters>,
+    pub desk: Desk,
+    pub control: Arc<Control>,
+    /// Where errors are recorded, if not in a journal.
+    pub failures: Option<Failures>,
+    /// The job has a journal.
+    pub keeps_journal: bool,
+}
+
+impl Reports {
+    pub fn new(spec: Arc<JobSpec>, receivers: Receivers) -> Self {
+        let Receivers { monitor, counters, desk, control, failures, keeps_journal } = receivers;
+        Self {
+            started: Instant::now(),
+            spec,
+            monitor,
+            counters,
+            slowest: Slowest::default(),
+            desk,
+            control,
+            failures,
+            keeps_journal,
+            unrecorded: Mutex::default(),
+            breaker: Mutex::default(),
+            troubled: AtomicBool::new(false),
+            tally: Mutex::default(),
+        }
+    }
+
+    pub fn count(&self, counter: Counter) {
         self.add(counter, 1);
     }
 
-    pub(crate) fn add(&self, counter: Counter, amount: u64) {
+    pub fn add(&self, counter: Counter, amount: u64) {
         self.counters.add(counter, amount);
-        self.tell_count(counter, amount);
+        if self.desk.is_remote() {
+            collect_count(counter, amount);
+        }
     }
 
     /// Adds a value to a histogram: microseconds or bytes.
-    pub(crate) fn spread(&self, spread: Spread, value: u64) {
+    pub fn spread(&self, spread: Spread, value: u64) {
         self.counters.note(spread, value);
-        self.tell_spread(spread, value);
+        if self.desk.is_remote() {
+            collect_spread(spread, value);
+        }
     }
 
-    /// Reports an entry that failed for good.
-    pub(crate) fn error(&self, error: EntryError) {
-        let error = self.unless_lost(error);
-        // The coordinator decides whether a host's error counts, and informs its guard then.
-        if self.desk.is_none() || !error.may_be_the_hosts() {
-            self.guard.heard(&error);
+    /// Records a copied or read entry.
+    pub fn done(&self, elapsed_us: u64, bytes: u64) {
+        self.spread(Spread::EntryDuration, elapsed_us);
+        self.spread(Spread::EntrySize, bytes);
+    }
+
+    /// Records how long an entry took.
+    pub fn slow(&self, elapsed_us: u64, bytes: u64, path: impl FnOnce() -> PathBytes) {
+        if !self.desk.is_remote() {
+            return self.slowest.note(elapsed_us, bytes, path);
         }
-        if self.tell(|| ReportItem::Error(error.clone())) {
+        // Only what is among the slowest of this mover may be among those of all.
+        let mut found = None;
+        self.slowest.note(elapsed_us, bytes, || {
+            let path = path();
+            found = Some(Slow { elapsed_us, bytes, path: path.clone() });
+            path
+        });
+        collect_slow(found);
+    }
+
+    /// Reports an entry that failed for good. Returns whether the journal records the error.
+    pub fn error(&self, error: EntryError) -> bool {
+        if self.desk.tell(|| ReportItem::Error(error.clone())) {
             self.troubled.store(true, Ordering::Release);
             log(&error);
-            return;
+            return false;
         }
         if error.class == ErrorClass::Cancelled {
             self.count(Counter::NotAttempted);
@@ -57,16 +140,18 @@ impl Engine {
         }
         *lock(&self.tally).errors.entry(error.class).or_default() += 1;
         // What was not attempted is no error of its entry: the journal has it as a task.
-        if self.keeps_journal && error.class != ErrorClass::Cancelled {
+        let is_recorded = self.keeps_journal && error.class != ErrorClass::Cancelled;
+        if is_recorded {
             lock(&self.unrecorded).push(error.clone());
-            if self.history.suspect_since.is_some() {
-                // It was to be compared, since an earlier pass was cut off, and the end of this one ends that.
-                let path = self.tree_path(&error);
-                self.doubt(path.unwrap_or_else(TreePath::root));
-            }
         }
         log(&error);
         self.monitor.event(&Event::Error(error));
+        self.stop_after_too_many(class);
+        is_recorded
+    }
+
+    /// Stops the job if all entries fail with the same error, or more failed than the user allows.
+    fn stop_after_too_many(&self, class: ErrorClass) {
         let systemic = lock(&self.breaker).failure(class);
         self.troubled.store(true, Ordering::Release);
         if let Some(class) = systemic
@@ -85,18 +170,6 @@ impl Engine {
         }
     }
 
-    /// Records that the next pass must compare this path.
-    pub(crate) fn doubt(&self, path: TreePath) {
-        if self.tell(|| ReportItem::Doubt(path.clone())) {
-            return;
-        }
-        match &self.open_files {
-            Some(files) => files.note(&path),
-            None if self.keeps_journal => lock(&self.doubts).push(path),
-            None => {}
-        }
-    }
-
     /// The error as a comparison reports it: data that could not be flushed is not on storage.
     fn judged(&self, error: EntryError) -> EntryError {
         let flush = error.operation == Operation::Sync && error.side == Side::Destination;
@@ -106,9 +179,9 @@ impl Engine {
         EntryError { class: ErrorClass::Integrity, ..error }
     }
 
-    pub(crate) fn note(&self, note: Note, path: impl FnOnce() -> PathBytes) {
-        if self.desk.is_some() {
-            self.tell(|| ReportItem::Note { path: path(), note });
+    pub fn note(&self, note: Note, path: impl FnOnce() -> PathBytes) {
+        if self.desk.is_remote() {
+            self.desk.tell(|| ReportItem::Note { path: path(), note });
             return;
         }
         self.count(match note {
@@ -124,12 +197,24 @@ impl Engine {
         self.monitor.event(&Event::Note { path: path(), note });
     }
 
-    pub(crate) fn loss(&self, kind: LossKind, path: PathBytes, detail: impl Into<String>) {
+    /// Reports differences that do not count, because this process cannot set them.
+    pub fn note_unsettable(&self, kinds: DifferenceSet, path: &PathBytes) {
+        for kind in kinds.iter() {
+            let note = match kind {
+                DifferenceKind::Owner => Note::OwnerNotKept,
+                DifferenceKind::Mode => Note::SetIdDropped,
+                _ => Note::PrivilegedAttribute,
+            };
+            self.note(note, || path.clone());
+        }
+    }
+
+    pub fn loss(&self, kind: LossKind, path: PathBytes, detail: impl Into<String>) {
         let detail = detail.into();
         let (told_path, told_detail) = (&path, &detail);
         let said =
             || ReportItem::Loss { path: told_path.clone(), kind, detail: told_detail.clone() };
-        if self.tell(said) {
+        if self.desk.tell(said) {
             return;
         }
         let allowed = self.spec.policy.allow_loss.has(kind);
@@ -141,70 +226,15 @@ impl Engine {
         self.monitor.event(&Event::Loss { path, kind, detail, allowed });
     }
 
-    /// Asks the coordinator, if it is another process.
-    pub(crate) fn ask(&self, question: impl FnOnce() -> CoordinatorRequest) -> Option<Answer> {
-        self.desk.as_ref().and_then(|desk| desk.ask(question()))
-    }
-}
-
-impl Engine {
-    /// Reports to the coordinator. Returns whether it is remote; otherwise the caller must handle the report.
-    pub(crate) fn tell(&self, said: impl FnOnce() -> ReportItem) -> bool {
-        if self.desk.is_some() {
-            collect_item(said());
-        }
-        self.desk.is_some()
-    }
-
-    /// Counts for a remote coordinator.
-    pub(crate) fn tell_count(&self, counter: Counter, amount: u64) {
-        if self.desk.is_some() {
-            collect_count(counter, amount);
-        }
-    }
-
-    /// Adds a value to a histogram of a remote coordinator.
-    pub(crate) fn tell_spread(&self, spread: Spread, value: u64) {
-        if self.desk.is_some() {
-            collect_spread(spread, value);
-        }
-    }
-
-    /// Records a copied or read entry.
-    pub(crate) fn tell_done(&self, elapsed_us: u64, bytes: u64) {
-        self.spread(Spread::EntryDuration, elapsed_us);
-        self.spread(Spread::EntrySize, bytes);
-    }
-
-    pub(crate) fn tell_slow(&self, elapsed_us: u64, bytes: u64, path: impl FnOnce() -> PathBytes) {
-        if self.desk.is_none() {
-            return self.slowest.note(elapsed_us, bytes, path);
-        }
-        // Only what is among the slowest of this mover may be among those of all.
-        let mut found = None;
-        self.slowest.note(elapsed_us, bytes, || {
-            let path = path();
-            found = Some(Slow { elapsed_us, bytes, path: path.clone() });
-            path
-        });
-        collect_slow(found);
-    }
-
-    /// Counts source entries that the destination had before this pass: a limit in percent includes them.
-    pub(crate) fn tell_had(&self, entries: u64) {
-        if self.delete_policy().is_none() {
-            return;
-        }
-        self.guard.had(entries);
-        if self.desk.is_some() {
-            collect_had(entries);
-        }
+    /// Whether each entry is to be shown.
+    pub fn wants_items(&self) -> bool {
+        self.monitor.wants_items()
     }
 
     /// Passes an event to the monitor, here or at the coordinator.
-    pub(crate) fn show(&self, event: Event) {
+    pub fn show(&self, event: Event) {
         let said = match event {
-            _ if self.desk.is_none() => return self.monitor.event(&event),
+            _ if !self.desk.is_remote() => return self.monitor.event(&event),
             Event::Item(item) => ReportItem::Item(item),
             Event::Digest(digest) => ReportItem::Digest(digest),
             Event::Checked { path, number, verdict, guessed } => {
@@ -222,11 +252,48 @@ impl Engine {
             | Event::Unlocked { .. }
             | Event::Paused { .. } => return,
         };
-        self.tell(|| said);
+        self.desk.tell(|| said);
+    }
+
+    /// Records that content was copied, so errors are not systemic.
+    pub fn progress(&self) {
+        if self.troubled.load(Ordering::Acquire) {
+            let mut breaker = lock(&self.breaker);
+            self.troubled.store(false, Ordering::Release);
+            breaker.success();
+        }
+    }
+
+    /// Takes the numbers of a remote mover, as if they had come from here.
+    pub fn hear(&self, told: &mut MoverReport) {
+        if told.shows_progress() {
+            self.progress();
+        }
+        for (cell, amount) in std::mem::take(&mut told.cells) {
+            self.counters.add_to_cell(usize::from(cell), amount);
+        }
+        for (index, amount) in std::mem::take(&mut told.counts) {
+            if let Some(counter) = Counter::ALL.get(usize::from(index)) {
+                self.add(*counter, amount);
+            }
+        }
+        for Slow { elapsed_us, bytes, path } in std::mem::take(&mut told.slow) {
+            self.slowest.note(elapsed_us, bytes, || path);
+        }
+    }
+
+    /// The counts of errors and losses so far.
+    pub fn tally(&self) -> Tally {
+        lock(&self.tally).clone()
+    }
+
+    /// Takes the errors that are not in the journal yet.
+    pub fn take_unrecorded(&self) -> Vec<EntryError> {
+        std::mem::take(&mut lock(&self.unrecorded))
     }
 }
 
-impl Reports for Engine {
+impl dmover_tree::Reports for Reports {
     fn add(&self, counter: Counter, amount: u64) {
         self.add(counter, amount);
     }

@@ -53,7 +53,7 @@ impl RootTable {
 impl Engine {
     /// The root of a task, open while it is used.
     pub(crate) fn root(&self, id: RootId) -> Result<Arc<Root>, EntryError> {
-        match &*self.roots.slot(id) {
+        match &*self.places.roots.slot(id) {
             Slot::Open(root) => Ok(Arc::clone(root)),
             Slot::Listed(listed) => {
                 let mut open = lock(&listed.open);
@@ -74,7 +74,7 @@ impl Engine {
 
     /// The path of an entry of a root, without opening the root.
     pub(crate) fn destination_path(&self, id: RootId, at: &TreePath, name: &[u8]) -> PathBytes {
-        match &*self.roots.slot(id) {
+        match &*self.places.roots.slot(id) {
             Slot::Open(root) => root.destination_path(at, name),
             Slot::Listed(listed) => listed.names.path(at, name),
         }
@@ -107,7 +107,7 @@ impl Engine {
             names: Arc::clone(root.destination_names()),
             open: Mutex::new(Arc::downgrade(root)),
         };
-        let mut roots = self.roots.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut roots = self.places.roots.0.write().unwrap_or_else(PoisonError::into_inner);
         roots.push(Arc::new(Slot::Listed(Box::new(listed))));
         RootId(roots.len() as u32 - 1)
     }
@@ -118,8 +118,8 @@ impl Engine {
             mounts: &self.end.mounts,
             remembered: None,
             privileged: false,
-            base: &self.base,
-            bounds: &self.bounds.trees,
+            base: &self.places.base,
+            bounds: &self.places.bounds.trees,
             remote: None,
         }
     }
@@ -133,7 +133,7 @@ fn unusable(source: &PathBytes, error: &dmover_model::Fatal) -> EntryError {
 impl TargetNames for Engine {
     /// Whether a root of the command line has this name at the destination, in any directory.
     fn has(&self, name: &[u8]) -> bool {
-        let roots = self.roots.0.read().unwrap_or_else(PoisonError::into_inner);
+        let roots = self.places.roots.0.read().unwrap_or_else(PoisonError::into_inner);
         roots.iter().any(|slot| match &**slot {
             Slot::Open(root) => {
                 let target = root.destination.as_ref().and_then(|side| side.name.as_ref());

@@ -3,7 +3,7 @@ use dmover_journal::{
     Ask, Failures, JobFile, JobLock, JobPhase, JobStatus, StateDirectory, now_ms,
 };
 use dmover_model::{JobId, Limit};
-use dmover_observe::{Amount, Counter, Counters, Total, lock};
+use dmover_observe::{Amount, Counter, Counters, Total};
 use dmover_schedule::time::Instant;
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ impl Outside {
             state: state.clone(),
             job: job.clone(),
             begun_ms: now_ms(),
-            resumed: engine.is_resumed,
+            resumed: engine.facts.is_resumed,
             written: now,
             listened: now,
             paused: false,
@@ -153,11 +153,11 @@ impl Outside {
     }
 
     fn status(&self, engine: &Engine) -> JobStatus {
-        let counters = engine.counters.snapshot();
+        let counters = engine.reports.counters.snapshot();
         let counters = counters.iter().map(|(counter, value)| (counter.name().to_owned(), value));
-        let errors = lock(&engine.tally).errors.clone();
-        let outlook = engine.counters.outlook();
-        let (found, settled) = found_and_settled(&engine.counters);
+        let errors = engine.reports.tally().errors;
+        let outlook = engine.reports.counters.outlook();
+        let (found, settled) = found_and_settled(&engine.reports.counters);
         let total = match outlook.total().corrected(found, settled) {
             Total::About(total) => Some((total.entries, total.bytes)),
             Total::AtLeast(_) | Total::Unknown => None,
@@ -166,7 +166,7 @@ impl Outside {
             stage: outlook.stage().word().to_owned(),
             total,
             selection: self.selection.clone(),
-            unlisted: engine.failures.as_ref().and_then(Failures::lost),
+            unlisted: engine.reports.failures.as_ref().and_then(Failures::lost),
             phase: if self.paused { JobPhase::Paused } else { JobPhase::Running },
             reason: None,
             exit_code: None,

@@ -34,7 +34,7 @@ impl Executor {
         if let Some((fleets, offer)) = job.fleets.as_ref().zip(offer) {
             match fleets.open(offer, Arc::clone(engine)) {
                 Ok(fleet) => {
-                    fleet.know(Notice::RecheckSet(engine.doubtful.all()));
+                    fleet.know(Notice::RecheckSet(engine.doubts.earlier.all()));
                     return Ok((Self::Elsewhere(Arc::clone(&fleet)), fleet));
                 }
                 Err(error) if engine.is_stopping() => {

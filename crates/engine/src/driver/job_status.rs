@@ -1,7 +1,7 @@
 //! The present state of a job, for its status file and other displays.
 use dmover_journal::now_ms;
 use dmover_model::{JobId, Limit};
-use dmover_observe::{Board, JobView, MoverView, lock};
+use dmover_observe::{Board, JobView, MoverView};
 use dmover_schedule::time::Instant;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,14 +61,14 @@ impl Shown {
 
     /// Publishes the state.
     pub fn show(&self, engine: &Engine, standing: &Standing<'_>, paused: bool) {
-        let errors = lock(&engine.tally).errors.clone();
+        let errors = engine.reports.tally().errors;
         self.board.put(Some(JobView {
             job: self.job.clone(),
             verb: self.verb.clone(),
             paused,
             begun_ms: self.begun_ms,
             tasks_left: standing.tasks_left,
-            counters: engine.counters.snapshot(),
+            counters: engine.reports.counters.snapshot(),
             errors: errors.iter().map(|(class, count)| (class.word(), *count)).collect(),
             limit: standing.limit().map(|limit| limit.what.word()),
             movers: standing.movers(),

@@ -46,7 +46,7 @@ impl Run {
     pub(super) fn settle_large_files(&mut self) {
         self.large_files.write();
         let lasts = |run: &Self| {
-            let counters = &run.engine.counters;
+            let counters = &run.engine.reports.counters;
             run.large_files.has_news() || LASTING.iter().any(|counter| counters.get(*counter) > 0)
         };
         if self.starts.waits() && lasts(self) {

@@ -6,8 +6,8 @@ use dmover_model::{Fatal, JobId, Name, PathBytes};
 
 use super::{Job, JobList};
 use crate::delete_guard::Guard;
-use crate::engine_builder::RunFacts;
 use crate::fleet::{JobOffer, Place, RootsKind};
+use crate::run_facts::RunFacts;
 
 impl RootsKind {
     /// How movers find the roots of a job.

@@ -23,9 +23,9 @@ impl Pulse {
             return;
         }
         self.told = Instant::now();
-        let get = |counter| engine.counters.get(counter);
+        let get = |counter| engine.reports.counters.get(counter);
         tracing::info!(
-            elapsed_s = engine.started.elapsed().as_secs(),
+            elapsed_s = engine.reports.started.elapsed().as_secs(),
             entries_found = get(Counter::EntriesFound),
             files_copied = get(Counter::FilesCopied),
             entries_skipped = get(Counter::EntriesSkipped),

@@ -10,7 +10,6 @@ use dmover_model::{
     Budget, DirectoryRef, Failed, Fatal, JobId, JobSpec, LinkName, PathBytes, RecheckSet,
     Timestamp, TreePath, Verb, WithheldReason,
 };
-use dmover_observe::lock;
 use dmover_plan::coordinator::{Change, Coordinator, Input};
 use dmover_plan::history::{COARSE, History};
 use dmover_tree::RemoteTree;
@@ -124,9 +123,9 @@ impl Recording {
     /// Commits all changes so far.
     pub fn settle(&mut self, engine: &Engine) -> Result<(), Fatal> {
         let entry = &mut self.entry;
-        entry.errors.append(&mut lock(&engine.unrecorded));
-        entry.doubts.append(&mut lock(&engine.doubts));
-        entry.had = engine.guard.had_so_far();
+        entry.errors.append(&mut engine.reports.take_unrecorded());
+        entry.doubts.append(&mut engine.doubts.take_found());
+        entry.had = engine.pass.guard.had_so_far();
         self.had = entry.had;
         // It is made by the first task.
         if let Some(places) = objects(&self.unplaced) {

@@ -90,18 +90,18 @@ pub(super) fn failures(job: &Job, id: &JobId, has_journal: bool) -> Option<Failu
 
 /// Begins the list of errors of a run: that of the run before is removed.
 pub(super) fn begin_error_list(job: &Job, id: &JobId, engine: &Engine) {
-    match (&engine.failures, &job.state) {
+    match (&engine.reports.failures, &job.state) {
         (Some(failures), _) => failures.begin(),
-        (None, Some(state)) if engine.keeps_journal => state.forget_errors(id),
+        (None, Some(state)) if engine.facts.keeps_journal => state.forget_errors(id),
         (None, _) => {}
     }
 }
 
 /// Where the errors of a run are listed.
 pub(super) fn error_list(job: &Job, engine: &Engine) -> ErrorList {
-    match (&engine.failures, &job.state) {
+    match (&engine.reports.failures, &job.state) {
         (Some(failures), _) => failures.list(),
-        (None, Some(state)) if engine.keeps_journal => ErrorList::In(state.path().to_owned()),
+        (None, Some(state)) if engine.facts.keeps_journal => ErrorList::In(state.path().to_owned()),
         (None, _) => ErrorList::Nowhere,
     }
 }
@@ -282,12 +282,12 @@ pub(super) fn scans_of(paths: &[TreePath], engine: &Engine) -> Vec<TaskKind> {
             names: ScanNames::Paths(shard.to_vec()),
         })
     };
-    engine.roots.ids().flat_map(of_root).collect()
+    engine.places.roots.ids().flat_map(of_root).collect()
 }
 
 /// The first tasks of a job.
 pub(super) fn first_tasks(list: &JobList, engine: &Engine) -> Vec<TaskKind> {
-    let all_roots = || engine.roots.ids();
+    let all_roots = || engine.places.roots.ids();
     match list {
         // All are supplied: records come first, then a scan for other entries.
         JobList::Records(_) | JobList::Failed(_) => Vec::new(),

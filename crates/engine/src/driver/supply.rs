@@ -1,6 +1,5 @@
 //! Lists that are read while they are processed.
 use dmover_model::{Fatal, RecordsTask, Subject, TaskKind};
-use dmover_observe::lock;
 use dmover_plan::coordinator::Input;
 
 use super::JobList;
@@ -17,7 +16,7 @@ impl JobList {
         let (tasks, more): (Vec<TaskKind>, bool) = match self {
             Self::Sums(supply) => {
                 let Some(items) = supply.next(SUM_ITEMS * tasks) else { return Ok(None) };
-                if engine.is_elsewhere && items.iter().any(|i| i.subject == Subject::Stdin) {
+                if engine.facts.is_elsewhere && items.iter().any(|i| i.subject == Subject::Stdin) {
                     let what = "movers of a broker cannot read the standard input of this process";
                     return Err(Fatal::refused(what, "omit --broker"));
                 }
@@ -30,10 +29,7 @@ impl JobList {
                     let tasks = engine.last_tasks(&**supply);
                     return Ok(Some(Input::Start { tasks, more: false }));
                 }
-                let mut known = lock(&engine.known);
-                for record in &records {
-                    known.insert(&record.path)?;
-                }
+                engine.proof.learn(records.iter().map(|record| &record.path))?;
                 let parts = records.chunks(RECORDS).map(|part| {
                     TaskKind::Records(RecordsTask { records: part.to_vec(), round: 1 })
                 });

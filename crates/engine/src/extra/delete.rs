@@ -12,7 +12,7 @@ use dmover_model::{
     ExtraNames, Identity, Item, Metadata, Name, NewTask, OnTheWay, Operation, Parent, PathBytes,
     ScanNames, Side, TaskKind, TreePath,
 };
-use dmover_observe::{Counter, lock};
+use dmover_observe::Counter;
 use dmover_plan::itemize;
 use dmover_plan::temporary::is_temporary;
 use std::sync::Arc;
@@ -21,7 +21,6 @@ use crate::context::Engine;
 use crate::extra::ExtraEntry;
 use crate::level::{Level, SourceDirectory, TargetDirectory};
 use crate::mover::Mover;
-use crate::mover_report::ReportItem;
 use crate::planned::Planned;
 use crate::queue::Class;
 
@@ -30,46 +29,25 @@ const LINKED: &str = "directories replaced some hard links of a file";
 const NAMES_MAX: usize = 512;
 
 impl Engine {
-    /// Keeps the directory of an entry that stays, and all directories above it.
-    pub(crate) fn hold_above(&self, level: &Level, at: &TreePath) {
-        let mut place = Some(at.clone());
-        while let Some(at) = place.filter(|at| !at.is_root()) {
-            self.hold(level.own_target_path().join(&at));
-            place = at.split_last().map(|(above, _)| above);
-        }
-    }
-
-    /// Records a directory that should be deleted but contains entries that stay.
-    pub(crate) fn hold(&self, directory: PathBytes) {
-        self.tell(|| ReportItem::Held(directory.clone()));
-        lock(&self.held).insert(directory);
-    }
-
     /// Removes directories with entries that stay from a list; the reason was reported when they were found.
     pub(crate) fn leave_out_held(&self, extra: &mut ExtraNames) {
-        let held = lock(&self.held);
-        if held.is_empty() {
+        if !self.pass.holds_any() {
             return;
         }
         let at = &extra.directory;
         let place = at.path.join_path(&extra.below);
         extra.names.retain(|name| {
             let path = self.destination_path(at.root, &place, name.name.as_bytes());
-            name.kind != EntryKind::Directory || !held.contains(&path)
+            name.kind != EntryKind::Directory || !self.pass.is_held(&path)
         });
-    }
-
-    fn delete_when(&self) -> Option<DeleteWhen> {
-        let sync = self.spec.policy.sync.as_ref();
-        sync.and_then(|sync| sync.delete.as_ref()).map(|delete| delete.when)
     }
 
     /// Whether extra names are searched for while entries are copied.
     pub(crate) fn deletes_as_it_goes(&self) -> bool {
-        match self.delete_when() {
+        match self.spec.delete_policy().map(|delete| delete.when) {
             Some(DeleteWhen::During) => true,
             // An earlier run has seen what this one does not see any more.
-            Some(DeleteWhen::Delay) => !self.is_resumed,
+            Some(DeleteWhen::Delay) => !self.facts.is_resumed,
             Some(DeleteWhen::After) | None => false,
         }
     }
@@ -98,7 +76,7 @@ impl Mover<'_> {
     /// Whether a directory is in a trash, although the source has one of that name as well.
     fn is_in_trash(&self, level: &Level) -> bool {
         let target = level.target.as_ref();
-        !self.engine.clears_all()
+        !self.engine.spec.clears_all()
             && target.is_some_and(|target| is_trash_of_both(target, &level.source))
     }
 
@@ -109,7 +87,7 @@ impl Mover<'_> {
         let goes = self.clear_name(level, planned.record.destination_name(), found);
         if goes && metadata.kind != EntryKind::Directory && metadata.links > 1 {
             // When its place is free its other names are long dealt with.
-            self.engine.look_again(LINKED);
+            self.engine.pass.look_again(LINKED);
         }
         goes
     }
@@ -117,9 +95,9 @@ impl Mover<'_> {
     /// Removes a directory before a further name of a file replaces it. Returns whether anything may be deleted; the
     /// reason against it was reported.
     pub(crate) fn clear_for_link(&mut self, level: &Level, name: &Name, found: &Metadata) -> bool {
-        let clears = self.engine.delete_when().is_some();
+        let clears = self.engine.spec.delete_policy().is_some();
         if clears && self.clear_name(level, name, found) {
-            self.engine.look_again(LINKED);
+            self.engine.pass.look_again(LINKED);
         }
         clears
     }
@@ -168,12 +146,12 @@ impl Mover<'_> {
 
     /// Handles a name that the source no longer has.
     pub(crate) fn gone_name(&mut self, level: &Level, name: &Name) {
-        let deletes = self.engine.delete_when().is_some() && !self.is_in_trash(level);
+        let deletes = self.engine.spec.delete_policy().is_some() && !self.is_in_trash(level);
         let Some(target) = level.target.as_ref().filter(|_| deletes) else { return };
         if target.folds_case {
             // Either side may have it in another case, which a full scan finds.
-            if self.engine.following.is_some() {
-                self.engine.look_again("the destination ignores case");
+            if self.engine.pass.following.is_some() {
+                self.engine.pass.look_again("the destination ignores case");
             }
             return;
         }
@@ -199,17 +177,17 @@ impl Mover<'_> {
         let ExtraEntry { holder, at, name, found } = extra;
         let path = || level.own_target_path().join(&at.join(name.as_bytes()));
         let is_directory = found.kind == EntryKind::Directory;
-        let may_be_trash = is_directory && !self.engine.clears_all();
+        let may_be_trash = is_directory && !self.engine.spec.clears_all();
         let trash = if may_be_trash { holder.has_trash(name) } else { Ok(false) };
         let is_trash = match trash {
             Ok(is_trash) => is_trash,
             Err(error) => {
                 self.engine.error(error);
-                self.engine.hold_above(level, at);
+                self.engine.pass.hold_above(&level.own_target_path(), at);
                 return false;
             }
         };
-        let own = is_trash || self.engine.guard.is_state(found.identity);
+        let own = is_trash || self.engine.pass.guard.is_state(found.identity);
         if is_directory && own {
             if in_the_way || !at.is_root() {
                 // It has its place in what goes, or in its place something else should be.
@@ -217,7 +195,7 @@ impl Mover<'_> {
                     "this is dmover's trash or state directory, which dmover does not delete";
                 let (side, class) = (Side::Destination, ErrorClass::Busy);
                 self.engine.error(EntryError::plain(side, Operation::Unlink, class, path(), words));
-                self.engine.hold_above(level, at);
+                self.engine.pass.hold_above(&level.own_target_path(), at);
             }
             return false;
         }
@@ -227,10 +205,10 @@ impl Mover<'_> {
             let words = "a file system is mounted here";
             let (side, class) = (Side::Destination, ErrorClass::Busy);
             self.engine.error(EntryError::plain(side, Operation::Unlink, class, path(), words));
-            self.engine.hold_above(level, at);
+            self.engine.pass.hold_above(&level.own_target_path(), at);
             return false;
         }
-        self.engine.count(Counter::EntriesExtra);
+        self.engine.reports.count(Counter::EntriesExtra);
         let name = ExtraName {
             name: (*name).clone(),
             kind: found.kind,
@@ -258,7 +236,7 @@ impl Mover<'_> {
     /// Passes found names on if they are many, or `whole`: a top and everything below it.
     fn hand_over(&mut self, found: &mut Vec<ExtraNames>, whole: bool) {
         let names: usize = found.iter().map(|extra| extra.names.len()).sum();
-        if self.engine.delete_when() != Some(DeleteWhen::During) {
+        if self.engine.spec.delete_policy().map(|delete| delete.when) != Some(DeleteWhen::During) {
             if names >= NAMES_MAX || whole {
                 self.leave_for_the_end(found);
             }
@@ -268,7 +246,7 @@ impl Mover<'_> {
             let mut found = std::mem::take(found);
             found.sort_by_key(|extra| std::cmp::Reverse(extra.depth()));
             let count = found.iter().map(|extra| extra.names.len() as u64).sum();
-            match self.engine.guard.on_the_way(self.engine, count) {
+            match self.engine.pass.guard.on_the_way(self.engine, count) {
                 OnTheWay::Go => self.run_delete(&found),
                 OnTheWay::Wait => self.leave_for_the_end(&mut found),
                 OnTheWay::Stay(reason) => self.engine.withhold(&found, &reason),
@@ -300,7 +278,7 @@ impl Mover<'_> {
 
     fn delete_names(&mut self, extra: &ExtraNames) -> Result<(), EntryError> {
         let engine = self.engine;
-        if let Some(reason) = engine.guard.unmounted(engine).filter(|_| !extra.in_the_way) {
+        if let Some(reason) = engine.pass.guard.unmounted(engine).filter(|_| !extra.in_the_way) {
             engine.withhold(std::slice::from_ref(extra), &reason);
             return Ok(());
         }
@@ -323,7 +301,7 @@ impl Mover<'_> {
                 engine.error(cancelled(shown(&name.name)));
                 continue;
             }
-            engine.limits.operation(&engine.control, self.lease);
+            engine.resources.limits.operation(&engine.control, self.lease);
             self.lease.extend();
             let top = extra.below.components().next().unwrap_or(name.name.as_bytes());
             let going = Going { name, path: shown(&name.name), place: &place };
@@ -374,7 +352,7 @@ impl Mover<'_> {
         if !self.lease.holds() {
             return Err(plain(ErrorClass::Fenced, "this mover lost its lease"));
         }
-        let is_held = found.kind == EntryKind::Directory && lock(&engine.held).contains(path);
+        let is_held = found.kind == EntryKind::Directory && engine.pass.is_held(path);
         if is_held {
             // The reason was reported where the entry was found.
             return Ok(false);
@@ -384,11 +362,11 @@ impl Mover<'_> {
             self.tell_deleted(
                 going,
                 &found,
-                engine.delete_policy().is_some_and(|policy| policy.trash.is_some()),
+                engine.spec.delete_policy().is_some_and(|policy| policy.trash.is_some()),
             );
             return Ok(true);
         }
-        let trash = engine.guard.trash().map(|trash| (trash, *place));
+        let trash = engine.pass.guard.trash().map(|trash| (trash, *place));
         match self.session.remove(target, name, trash)? {
             Gone::Removed => self.tell_deleted(going, &found, false),
             Gone::Trashed => self.tell_deleted(going, &found, true),
@@ -422,15 +400,15 @@ impl Mover<'_> {
     fn tell_deleted(&mut self, going: &Going<'_>, found: &Metadata, trashed: bool) {
         let engine = self.engine;
         self.spent.entries += 1;
-        engine.count(Counter::EntriesDeleted);
-        engine.settle_doubt(false, || going.place.join(going.name.name.as_bytes()));
+        engine.reports.count(Counter::EntriesDeleted);
+        engine.doubts.settle(false, || going.place.join(going.name.name.as_bytes()));
         if found.kind == EntryKind::File {
-            engine.add(Counter::BytesDeleted, found.size);
+            engine.reports.add(Counter::BytesDeleted, found.size);
         }
-        engine.progress();
-        if engine.monitor.wants_items() {
+        engine.reports.progress();
+        if engine.reports.wants_items() {
             let action = if trashed { Action::Trashed } else { Action::Deleted };
-            engine.show(Event::Item(Item {
+            engine.reports.show(Event::Item(Item {
                 path: going.path.clone(),
                 target: going.path.clone(),
                 action,
@@ -494,13 +472,13 @@ impl Mover<'_> {
         let level = Level { root_id, root, path, source, target, base: None, ancestors };
         let times = |of: Option<&Metadata>| of.map(|of| of.mtime);
         let target = level.target.as_ref().map(|target| &target.metadata);
-        if engine.is_resumed && times(target) != times(Some(&level.source.metadata)) {
+        if engine.facts.is_resumed && times(target) != times(Some(&level.source.metadata)) {
             // An earlier run has removed names here and did not come to the end of it.
             self.mark_dirty(&level.reference());
         }
         let mut seen = SeenNames::default();
         let mut directories = Vec::new();
-        let follows = engine.follows_links();
+        let follows = engine.spec.follows_links();
         self.with_buffer(|mover, buffer| {
             level.source.read(buffer, |listed| {
                 seen.insert(listed.bytes);
@@ -526,7 +504,7 @@ impl Mover<'_> {
             }
         }
         self.collect_extra(&level, &seen);
-        if engine.is_resumed { self.clear_again(&level) } else { Ok(()) }
+        if engine.facts.is_resumed { self.clear_again(&level) } else { Ok(()) }
     }
 
     /// Removes directories in the way of entries of another type that an earlier run found but did not remove.
@@ -542,7 +520,7 @@ impl Mover<'_> {
             let Some(new) = new else { return Ok(()) };
             let path = level.path.join(name.as_bytes());
             if new.kind != EntryKind::Directory
-                && !engine.follows_links()
+                && !engine.spec.follows_links()
                 && engine.filter.admits(path.as_bytes(), &new)
             {
                 in_the_way.push((name.clone(), found));

@@ -23,9 +23,9 @@ impl Guard {
         let mut looked = lock(&self.looked);
         if looked.as_ref().is_none_or(|(then, _)| then.elapsed() >= LOOK_EVERY) {
             let below = !engine.spec.selection.one_file_system;
-            let root = engine.roots.ids().next().and_then(|id| engine.root(id).ok());
+            let root = engine.places.roots.ids().next().and_then(|id| engine.root(id).ok());
             let missing = root
-                .and_then(|root| root.source.here()?.missing_mount(&engine.base, below))
+                .and_then(|root| root.source.here()?.missing_mount(&engine.places.base, below))
                 .map(|mount| not_mounted(&mount));
             *looked = Some((Instant::now(), missing));
         }
@@ -48,9 +48,10 @@ impl Guard {
         if let Some(doubt) = self.doubts(engine) {
             return OnTheWay::Stay(doubt);
         }
-        if engine.desk.is_some() {
+        if engine.reports.desk.is_remote() {
             // How many may go, and what others could not read, the coordinator knows.
-            let Some(Answer::OnTheWay(answer)) = engine.ask(|| CoordinatorRequest::OnTheWay(names))
+            let Some(Answer::OnTheWay(answer)) =
+                engine.reports.desk.ask(|| CoordinatorRequest::OnTheWay(names))
             else {
                 return OnTheWay::Stay(WithheldReason::Stopped);
             };
@@ -62,7 +63,7 @@ impl Guard {
         if self.asks_for_half() && !self.lets_go(names) {
             return OnTheWay::Wait;
         }
-        let limit = engine.delete_policy().and_then(|policy| policy.limit);
+        let limit = engine.spec.delete_policy().and_then(|policy| policy.limit);
         match limit.filter(|_| !self.allowance.take(names)) {
             Some(limit) => OnTheWay::Stay(WithheldReason::Limit(limit)),
             None => OnTheWay::Go,
@@ -74,11 +75,11 @@ impl Guard {
         if let Some(doubt) = self.doubts(engine) {
             return Some(doubt);
         }
-        let extra = engine.counters.get(Counter::EntriesExtra) + self.gone;
+        let extra = engine.reports.counters.get(Counter::EntriesExtra) + self.gone;
         if let Some(unmeant) = self.unmeant(extra).filter(|_| !self.asks.only_listed) {
             return Some(unmeant);
         }
-        let limit = engine.delete_policy().and_then(|policy| policy.limit)?;
+        let limit = engine.spec.delete_policy().and_then(|policy| policy.limit)?;
         let too_many = match limit {
             DeleteLimit::Entries(most) => extra > most,
             DeleteLimit::Millionths(share) => {
@@ -97,7 +98,7 @@ impl Guard {
         }
         let refused = self.asks.refused.clone();
         let refused = refused.map(|(message, hint)| WithheldReason::Refused { message, hint });
-        let extra = engine.counters.get(Counter::EntriesExtra) + self.gone;
+        let extra = engine.reports.counters.get(Counter::EntriesExtra) + self.gone;
         refused.or_else(|| self.unmeant(extra))
     }
 }
@@ -153,27 +154,28 @@ impl Engine {
 
     /// In a dry run, records whether a real run would ask for a confirmation.
     pub(crate) fn foretell_withheld(&self) {
-        if let Some(reason) = self.guard.foretold(self) {
+        if let Some(reason) = self.pass.guard.foretold(self) {
             self.withhold(&[], &reason);
         }
     }
 
     /// Records that these names stay. An entry that needs one of these places is reported as an error.
     pub(crate) fn withhold(&self, names: &[ExtraNames], reason: &WithheldReason) {
-        if self.tell(|| ReportItem::Withheld(names.to_vec(), reason.clone())) {
+        if self.reports.desk.tell(|| ReportItem::Withheld(names.to_vec(), reason.clone())) {
             return;
         }
-        let mut withheld = lock(&self.guard.withheld);
+        let mut withheld = lock(&self.pass.guard.withheld);
         if withheld.is_none() {
             let (words, advice) = (reason.words(), reason.advice().to_owned());
             let dry_run = self.spec.policy.dry_run;
-            let deleted = if dry_run { 0 } else { self.counters.get(Counter::EntriesDeleted) };
-            self.monitor.event(&Event::Withheld { reason: words, advice, deleted, dry_run });
+            let deleted =
+                if dry_run { 0 } else { self.reports.counters.get(Counter::EntriesDeleted) };
+            self.reports.show(Event::Withheld { reason: words, advice, deleted, dry_run });
         }
         let kept = withheld.get_or_insert_with(|| Withheld { reason: reason.clone(), entries: 0 });
         for extra in names {
             kept.entries += extra.names.len() as u64;
-            self.add(Counter::DeletesWithheld, extra.names.len() as u64);
+            self.reports.add(Counter::DeletesWithheld, extra.names.len() as u64);
             if !(extra.in_the_way && extra.below.is_root()) {
                 continue;
             }

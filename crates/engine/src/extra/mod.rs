@@ -30,8 +30,9 @@ impl Mover<'_> {
     /// Counts destination entries that the source also has. A task that is repeated after an interruption may find its
     /// own entries; its earlier count is recorded.
     pub(crate) fn note_had(&self, entries: u64) {
-        if !self.lease.task.resumed {
-            self.engine.tell_had(entries);
+        let engine = self.engine;
+        if !self.lease.task.resumed && engine.spec.delete_policy().is_some() {
+            engine.pass.had(entries);
         }
     }
 
@@ -64,7 +65,7 @@ impl Mover<'_> {
         if engine.is_untouched(found) && found.kind != EntryKind::Directory {
             return false;
         }
-        let repaired = engine.repairs().then_some(false);
+        let repaired = engine.spec.repairs().then_some(false);
         let shown = level.own_target_path().join(&at.join(name.as_bytes()));
         engine.tell_finding(shown, found.kind, Finding::of(DifferenceKind::Extra), repaired);
         true
@@ -110,7 +111,7 @@ impl Mover<'_> {
                 })
             });
             if let Err(error) = walked {
-                self.engine.hold_above(level, &at);
+                self.engine.pass.hold_above(&level.own_target_path(), &at);
                 self.engine.error(error);
             }
         }
@@ -126,7 +127,7 @@ impl Mover<'_> {
     ) -> bool {
         let engine = self.engine;
         let shown = || level.own_target_path().join(&at.join(name.as_bytes()));
-        engine.limits.operation(&engine.control, self.lease);
+        engine.resources.limits.operation(&engine.control, self.lease);
         self.lease.extend();
         let found = match engine.end.look_at_extra(holder, name) {
             Ok(Some(found)) => found,
@@ -141,7 +142,7 @@ impl Mover<'_> {
         let dead = !at.is_root() && self.is_leftover(name.as_bytes());
         // No temporary is a directory.
         let looks = is_temporary(name.as_bytes()) && found.kind != EntryKind::Directory;
-        let written = looks && !dead && !engine.clears_all();
+        let written = looks && !dead && !engine.spec.clears_all();
         let own = engine.spec.verb.fills() && written;
         if own {
             return false;
@@ -152,7 +153,7 @@ impl Mover<'_> {
             }
             if self.clearing || engine.spec.policy.dry_run {
                 // A dry run removes nothing, and would not find out that the directories above are not empty.
-                engine.hold_above(level, at);
+                engine.pass.hold_above(&level.own_target_path(), at);
             }
             return false;
         }

@@ -23,7 +23,8 @@ impl Mover<'_> {
     ) -> Result<Option<Begun<'t>>, EntryError> {
         let Some(partial) = self.lease.task.partial.as_deref() else { return Ok(None) };
         // The file was open for writing: a write through a mapping need not have changed a time.
-        let is_doubtful = self.is_doubtful || self.engine.is_doubtful(level, of.name.as_bytes());
+        let is_doubtful =
+            self.is_doubtful || self.engine.doubts.has(&level.path, of.name.as_bytes());
         let begun = if is_doubtful {
             None
         } else {
@@ -42,7 +43,7 @@ impl Mover<'_> {
         let (engine, temporary) = (self.engine, &task.large.temporary);
         let parts = &engine.written_parts;
         let continues = task.failure.as_ref().is_some_and(|error| engine.may_be_continued(error));
-        if !continues || !engine.keeps_parts || parts.has_failed(temporary) {
+        if !continues || !engine.facts.keeps_parts || parts.has_failed(temporary) {
             return Ok(false);
         }
         // The user waits no longer for a stop that has become a hard one. If the source was lost, nobody waits.

@@ -32,9 +32,9 @@ impl Mover<'_> {
         };
         let mut stack = vec![top];
         let mut names = Vec::new();
-        if self.engine.following.is_some() && self.lease.task.lost_leases().next().is_some() {
+        if self.engine.pass.following.is_some() && self.lease.task.lost_leases().next().is_some() {
             // The reports of the last holder are dropped, and it may already have taken some of these names here.
-            self.engine.look_again("a mover lost its lease");
+            self.engine.pass.look_again("a mover lost its lease");
         }
         for place in places {
             if self.engine.control.is_stopping() {
@@ -49,7 +49,7 @@ impl Mover<'_> {
         }
         self.take_changed(&mut stack, &mut names);
         if !self.lease.holds()
-            && let Some(following) = &self.engine.following
+            && let Some(following) = &self.engine.pass.following
         {
             // The next holder of these paths finds that they were taken.
             following.look_at_all("a mover lost its lease");
@@ -140,7 +140,8 @@ impl Mover<'_> {
     ) -> Result<(), EntryError> {
         let level = &stack[stack.len() - 1];
         let path = level.path.join(name.as_bytes());
-        let taken = self.engine.following.as_ref().is_some_and(|following| !following.takes(&path));
+        let taken =
+            self.engine.pass.following.as_ref().is_some_and(|following| !following.takes(&path));
         if taken || is_temporary(name.as_bytes()) {
             return Ok(());
         }

@@ -134,7 +134,7 @@ impl Mover<'_> {
             return self.scan_single(root, at.root);
         }
         let level = match self.open_root(at.root) {
-            Err(error) if self.engine.is_no_directory(&error) => {
+            Err(error) if self.engine.spec.is_no_directory(&error) => {
                 self.engine.tell_no_directory(error.path);
                 return Ok(());
             }
@@ -153,16 +153,16 @@ impl Mover<'_> {
         let engine = self.engine;
         let root = engine.root(id)?;
         let source = engine.end.open_source_root(&root.source)?;
-        engine.count(Counter::EntriesFound);
+        engine.reports.count(Counter::EntriesFound);
         let target = match &root.destination {
             Some(destination) => self.open_root_target(destination, &source.metadata)?,
             None => None,
         };
         if let Some(target) = &target {
             let identity = target.metadata.identity;
-            engine.forbid(identity);
-            engine.forbid_in_layers(target);
-            engine.tell(|| ReportItem::Forbidden(identity));
+            engine.places.forbidden.add(identity);
+            engine.places.forbidden.add_in_layers(target);
+            engine.reports.desk.tell(|| ReportItem::Forbidden(identity));
         }
         let path = dmover_model::TreePath::root();
         let root = Arc::clone(&root);
@@ -183,7 +183,7 @@ impl Mover<'_> {
             refuse_link_as_root(side)?;
             let target = self.make_target(&new, source)?;
             if let Some(target) = target.as_ref().filter(|target| target.made) {
-                self.engine.destination.extend(target);
+                self.engine.places.lock.extend(target);
             }
             return Ok(target);
         }
@@ -284,7 +284,7 @@ impl Mover<'_> {
         Needs {
             goes_below: !engine.filter.has_rules(),
             // Files that come unasked do not wait for a rate.
-            opens_files: opens_files && !engine.limits.has_rate(),
+            opens_files: opens_files && !engine.resources.limits.has_rate(),
         }
     }
 
@@ -299,7 +299,7 @@ impl Mover<'_> {
                 return;
             }
         }
-        if self.engine.is_no_directory(&error) {
+        if self.engine.spec.is_no_directory(&error) {
             return self.engine.tell_no_directory(level.target_path(name.as_bytes()));
         }
         let denied = error.class == ErrorClass::Denied && at_source;
@@ -312,7 +312,7 @@ impl Mover<'_> {
     fn must_hand_back(&self, depth: usize) -> bool {
         // A task that started slowly must make some progress, or it would be returned for ever.
         let spent = self.spent.entries > 0 && self.budget_is_spent();
-        self.engine.control.is_stopping() || depth >= self.engine.depth_max || spent
+        self.engine.control.is_stopping() || depth >= self.engine.resources.depth_max || spent
     }
 
     /// The node of a directory that is entered here: if nothing is written, there is nothing to finish.
@@ -382,7 +382,7 @@ impl Mover<'_> {
         // Half of what is left, cut into several tasks so that every idle mover gets one.
         let given: Vec<Name> = std::mem::replace(&mut frames[index].directories, keep).into();
         let parent = self.report_node(frames, index);
-        let movers = self.engine.movers.load(std::sync::atomic::Ordering::Relaxed);
+        let movers = self.engine.resources.movers();
         let pieces = movers.clamp(1, given.len());
         for piece in given.chunks(given.len().div_ceil(pieces)) {
             for shard in shards(piece.to_vec()) {
@@ -468,7 +468,7 @@ impl Mover<'_> {
     /// Whether directories must be checked with stat although getdents reports their type, because a rule depends on
     /// it.
     fn looks_at_directories(&self) -> bool {
-        self.engine.filter.has_rules() || self.engine.follows_links()
+        self.engine.filter.has_rules() || self.engine.spec.follows_links()
     }
 
     /// Copies names now, or returns them as a shard once the budget is used.
@@ -575,7 +575,7 @@ impl Mover<'_> {
 
     /// Shows a directory to who wants to see entries.
     pub(crate) fn show_directory(&self, level: &Level) {
-        if !self.engine.monitor.wants_items() {
+        if !self.engine.reports.wants_items() {
             return;
         }
         let action = match &level.target {
@@ -584,8 +584,8 @@ impl Mover<'_> {
         };
         let old = level.target.as_ref().filter(|t| !t.fresh);
         let old = old.map(|target| target.narrowed.as_deref().unwrap_or(&target.metadata));
-        let wanted = self.engine.as_settable(&level.source.metadata, old);
-        self.engine.show(Event::Item(Item {
+        let wanted = self.engine.settable.as_settable(&level.source.metadata, old);
+        self.engine.reports.show(Event::Item(Item {
             path: level.own_source_path(),
             target: level.own_target_path(),
             action,

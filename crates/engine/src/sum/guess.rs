@@ -19,7 +19,7 @@ impl Mover<'_> {
     /// The item with the function of the files before it, if its own function is not known.
     pub(super) fn likely(&self, item: &SumItem) -> Option<SumItem> {
         let is_open = item.expected.as_ref()?.guess == Some(Guess::Open);
-        let hash = self.engine.guesses.only().filter(|_| is_open)?;
+        let hash = self.engine.proof.guesses.only().filter(|_| is_open)?;
         Some(with(item, hash, Guess::Likely))
     }
 
@@ -65,7 +65,7 @@ impl Mover<'_> {
         let Some((expected, item)) = wanted.expected.zip(wanted.item) else { return false };
         if expected.guess.is_none() || expected.digests == [*digest] {
             if expected.guess.is_some() {
-                self.engine.guesses.matched(expected.hash);
+                self.engine.proof.guesses.matched(expected.hash);
             }
             return false;
         }

@@ -12,7 +12,7 @@ impl Engine {
     /// The size of the parts in which several movers compare a file, if that is worthwhile.
     pub(super) fn compare_chunk(&self, length: u64) -> Option<u64> {
         let demanded = self.spec.policy.split_bytes;
-        let bytes = chunk::chunk_bytes(length, self.movers_max, demanded)?.max(1);
+        let bytes = chunk::chunk_bytes(length, self.resources.movers_max, demanded)?.max(1);
         (bytes < length).then_some(bytes)
     }
 }
@@ -23,7 +23,7 @@ impl Engine {
         let both = level.target.as_ref().is_some_and(|target| !target.fresh);
         both && self.asks_nothing_of_names(level)
             && self.compares_closely()
-            && self.verify_policy().since.is_none()
+            && self.spec.verify_policy().since.is_none()
     }
 }
 
@@ -38,7 +38,7 @@ impl Mover<'_> {
         if is_temporary(name.as_bytes()) {
             return Some(name);
         }
-        let (local, stored) = (engine.local(), engine.reads_stored());
+        let (local, stored) = (engine.local(), engine.spec.reads_stored());
         let bytes = name.as_bytes();
         let Some(pair) = local.open_pair_at_sight(&level.source, target, bytes, stored) else {
             return Some(name);
@@ -48,7 +48,7 @@ impl Mover<'_> {
             return Some(name);
         }
         let (metadata, found) = (pair.source.metadata.clone(), pair.destination.metadata.clone());
-        engine.limits.operation(&engine.control, self.lease);
+        engine.resources.limits.operation(&engine.control, self.lease);
         self.count_found(&metadata);
         self.pair = Some(pair);
         let record = EntryRecord { name, renamed: None, metadata, symlink: None };
@@ -69,7 +69,7 @@ impl Mover<'_> {
             Ok(ranges) => {
                 self.outcome.differing = ranges;
                 self.outcome.covered = Some(task.range);
-                self.engine.progress();
+                self.engine.reports.progress();
             }
             Err(error) => self.outcome.chunk_failure = Some(Box::new(error)),
         }

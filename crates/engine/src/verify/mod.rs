@@ -37,7 +37,7 @@ enum Compared {
 impl Engine {
     /// Whether the content of a file must be read.
     fn reads_content(&self, path: &[u8]) -> bool {
-        let VerifyPolicy { level, sample_millionths, seed, .. } = self.verify_policy();
+        let VerifyPolicy { level, sample_millionths, seed, .. } = self.spec.verify_policy();
         *level >= VerifyLevel::Digest && is_sampled(*sample_millionths, *seed, path)
     }
 
@@ -49,7 +49,7 @@ impl Engine {
         expected: Timestamp,
         shown: &dyn Fn() -> PathBytes,
     ) -> Result<(), EntryError> {
-        if !self.repairs() || content.metadata.mtime == expected {
+        if !self.spec.repairs() || content.metadata.mtime == expected {
             return Ok(());
         }
         let whole = ByteRange { start: 0, end: content.metadata.size };
@@ -73,17 +73,17 @@ impl Engine {
     fn scope(&self, level: &Level, found: &Metadata) -> Scope<'_> {
         let step = level.target.as_ref().map_or(1, |target| target.facts.shown_step_ns(found));
         Scope {
-            level: self.verify_policy().level,
+            level: self.spec.verify_policy().level,
             attributes: self.spec.policy.preserve,
             demanded: self.spec.policy.demanded,
             granularity_ns: step,
-            unprivileged: self.unprivileged.as_ref(),
+            unprivileged: self.settable.unprivileged.as_ref(),
         }
     }
 
     /// A source entry as the destination should have it.
     fn wanted_sight<'a>(&self, metadata: &Metadata, symlink: Option<&'a [u8]>) -> Sight<'a> {
-        let owner = (self.ids.user(metadata.uid), self.ids.group(metadata.gid));
+        let owner = (self.settable.ids.user(metadata.uid), self.settable.ids.group(metadata.gid));
         Sight { owner, ..Sight::of(metadata, symlink) }
     }
 }
@@ -166,7 +166,7 @@ impl Mover<'_> {
         if finding.kinds.is_empty() && self.tell_mended() {
             return Ok(());
         }
-        if !engine.repairs() || finding.kinds.is_empty() {
+        if !engine.spec.repairs() || finding.kinds.is_empty() {
             engine.tell_finding(path, kind, finding, None);
             return Ok(());
         }
@@ -221,7 +221,7 @@ impl Mover<'_> {
             Some(target) if !target.fresh => target.metadata.clone(),
             _ => {
                 let finding = Finding::of(DifferenceKind::Missing);
-                let repaired = engine.repairs().then(|| self.repair_directory(level));
+                let repaired = engine.spec.repairs().then(|| self.repair_directory(level));
                 return engine.tell_finding(
                     level.own_target_path(),
                     EntryKind::Directory,
@@ -231,7 +231,7 @@ impl Mover<'_> {
             }
         };
         if engine.is_untouched(&found) {
-            return engine.count(Counter::EntriesCompared);
+            return engine.reports.count(Counter::EntriesCompared);
         }
         let expected = engine.wanted_sight(&level.source.metadata, None);
         let differing = match engine.directory_differences(level, &found) {
@@ -240,7 +240,7 @@ impl Mover<'_> {
         };
         let mut finding = Finding::new(differing, None, (expected, Sight::of(&found, None)));
         let mut repaired = None;
-        if engine.repairs() && !finding.kinds.is_empty() {
+        if engine.spec.repairs() && !finding.kinds.is_empty() {
             let left = self.repair_and_compare(level);
             repaired = Some(left.is_some_and(DifferenceSet::is_empty));
             finding.tell_left_over(left.unwrap_or_default());
@@ -276,7 +276,7 @@ impl Mover<'_> {
             self.lease.extend();
         }
         let differs = found.iter().any(|(.., finding)| !finding.kinds.is_empty());
-        let repaired = (differs && self.engine.repairs()).then(|| self.repair_links(group));
+        let repaired = (differs && self.engine.spec.repairs()).then(|| self.repair_links(group));
         for (path, kind, finding) in found {
             self.engine.tell_finding(path, kind, finding, repaired);
         }
@@ -390,7 +390,7 @@ impl Mover<'_> {
             engine.error(error);
             return self.tell_unrepaired();
         }
-        engine.count(Counter::Retries);
+        engine.reports.count(Counter::Retries);
         let round = task.round + 1;
         let kind = match &task.record {
             Some(record) => {
@@ -434,7 +434,7 @@ impl Mover<'_> {
 impl Engine {
     /// Whether attributes and content are compared that statx does not show.
     fn compares_closely(&self) -> bool {
-        self.verify_policy().level >= VerifyLevel::Digest
+        self.spec.verify_policy().level >= VerifyLevel::Digest
     }
 
     /// Differences between a directory and the `found` one.

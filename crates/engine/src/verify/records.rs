@@ -75,9 +75,9 @@ impl Mover<'_> {
     fn verify_record(&mut self, record: &Record, place: &mut Option<Level>, round: u32) {
         let engine = self.engine;
         if !engine.filter.admits_record(record) {
-            return engine.count(Counter::EntriesExcluded);
+            return engine.reports.count(Counter::EntriesExcluded);
         }
-        engine.limits.operation(&engine.control, self.lease);
+        engine.resources.limits.operation(&engine.control, self.lease);
         let mut attempt = round;
         self.unrepaired = None;
         loop {
@@ -106,7 +106,7 @@ impl Mover<'_> {
         let engine = self.engine;
         let Some((directory, name)) = record.path.split_last() else {
             let level = engine.checked_level(&TreePath::root())?;
-            let found = engine.with_kept_times(&record.path, level.source.metadata.clone());
+            let found = engine.proof.with_kept_times(&record.path, level.source.metadata.clone());
             let finding = engine.finding_of_root(&level, &found, record)?;
             return self.conclude_record(record, finding);
         };
@@ -121,7 +121,7 @@ impl Mover<'_> {
         let Some(found) = engine.end.checked(&level.source, name)? else {
             return self.conclude_missing(record);
         };
-        let found = engine.with_kept_times(&record.path, found);
+        let found = engine.proof.with_kept_times(&record.path, found);
         let name = checked_name(level, name)?;
         if round == 1 {
             self.note_recorded_link(level, &name, record);
@@ -143,7 +143,7 @@ impl Mover<'_> {
     fn conclude_missing(&mut self, record: &Record) -> Result<(), EntryError> {
         self.conclude_record(record, Finding::of(DifferenceKind::Missing))?;
         if let Some((directory, name)) = record.path.split_last()
-            && self.engine.repairs()
+            && self.engine.spec.repairs()
             && let (Ok(level), Ok(name)) = (self.engine.checked_level(&directory), Name::new(name))
         {
             self.note_recorded_link(&level, &name, record);
@@ -163,7 +163,7 @@ impl Mover<'_> {
             return Ok(Content::Unread);
         }
         let Some(recorded) = &record.body.content else {
-            engine.count(Counter::FilesWithoutDigest);
+            engine.reports.count(Counter::FilesWithoutDigest);
             return Ok(Content::Unread);
         };
         let content = engine.open_checked_file(level, name, found, self.permit())?;
@@ -253,7 +253,7 @@ impl Mover<'_> {
         if finding.kinds.is_empty() && self.tell_mended() {
             return Ok(());
         }
-        if !engine.repairs() || finding.kinds.is_empty() {
+        if !engine.spec.repairs() || finding.kinds.is_empty() {
             if finding.kinds.is_of_content() {
                 engine.mark_unproven(record);
             }
@@ -273,7 +273,7 @@ impl Mover<'_> {
 
     fn note_recorded_link(&mut self, level: &Level, name: &Name, record: &Record) {
         let policy = &self.engine.spec.policy;
-        let closely = self.engine.verify_policy().level >= VerifyLevel::Mtime;
+        let closely = self.engine.spec.verify_policy().level >= VerifyLevel::Mtime;
         let links = policy.preserve.has(dmover_model::Attribute::Links);
         let Some(inode) = record.body.link.filter(|_| closely && links) else { return };
         let (name, directory) = (name.clone(), level.reference());
@@ -303,7 +303,7 @@ impl Mover<'_> {
             if first.metadata.identity == linked.metadata.identity {
                 continue;
             }
-            let repaired = engine.repairs().then(|| {
+            let repaired = engine.spec.repairs().then(|| {
                 let done = self.link_again(first, &linked);
                 done.map_err(|error| engine.error(error)).is_ok_and(|done| done)
             });
@@ -324,14 +324,14 @@ impl Engine {
     fn left_over_of(&self, record: &Record) -> Result<DifferenceSet, EntryError> {
         let Some((directory, name)) = record.path.split_last() else {
             let level = self.checked_level(&TreePath::root())?;
-            let found = self.with_kept_times(&record.path, level.source.metadata.clone());
+            let found = self.proof.with_kept_times(&record.path, level.source.metadata.clone());
             return Ok(self.finding_of_root(&level, &found, record)?.kinds);
         };
         let level = self.checked_level(&directory)?;
         let Some(found) = self.end.checked(&level.source, name)? else {
             return Ok(DifferenceSet::from_iter([DifferenceKind::Missing]));
         };
-        let found = self.with_kept_times(&record.path, found);
+        let found = self.proof.with_kept_times(&record.path, found);
         let name = checked_name(&level, name)?;
         let checked = Checked { level: &level, name: &name, found: &found, record };
         Ok(self.finding_of(checked, None)?.kinds)
@@ -357,7 +357,7 @@ impl Engine {
         if content.metadata.version() != found.version() {
             return Err(changed(Side::Destination, level.source_path(entry.name.as_bytes())));
         }
-        content.stored = self.verify_policy().stored;
+        content.stored = self.spec.verify_policy().stored;
         Ok(content)
     }
 
@@ -421,11 +421,11 @@ impl Engine {
         record: &Record,
     ) -> Differing {
         let scope = Scope {
-            level: self.verify_policy().level,
+            level: self.spec.verify_policy().level,
             attributes: self.spec.policy.preserve,
             demanded: self.spec.policy.demanded,
             granularity_ns: facts.shown_step_ns(found),
-            unprivileged: self.unprivileged.as_ref(),
+            unprivileged: self.settable.unprivileged.as_ref(),
         };
         differences(recorded_sight(record), Sight::of(found, link), scope)
     }

@@ -55,7 +55,7 @@ impl Mover<'_> {
     pub(super) fn touch(&mut self, level: &Level) {
         if let Some(target) = level.target.as_ref().filter(|_| self.engine.is_recorded()) {
             let times = (target.metadata.atime, target.metadata.mtime);
-            self.engine.keep_times(level.path.clone(), times, true);
+            self.engine.proof.keep_times(level.path.clone(), times, true);
         }
         self.mark_dirty(&level.reference());
     }
@@ -109,7 +109,7 @@ impl Mover<'_> {
         let done = self.finish_directory(level);
         if engine.is_recorded() && done.is_ok() {
             let times = (level.source.metadata.atime, level.source.metadata.mtime);
-            engine.keep_times(level.path.clone(), times, false);
+            engine.proof.keep_times(level.path.clone(), times, false);
         }
         done.map_err(|error| engine.error(error)).is_ok()
     }

@@ -7,7 +7,7 @@ impl Engine {
     /// Marks an unverified file as incomplete by its modification time: otherwise it looks equal to its source, and the
     /// next run would skip it.
     pub(super) fn mark_unproven(&self, record: &Record) {
-        if !self.verify_policy().marks_unproven || record.body.kind != EntryKind::File {
+        if !self.spec.verify_policy().marks_unproven || record.body.kind != EntryKind::File {
             return;
         }
         if let Err(error) = self.try_to_mark(record) {
