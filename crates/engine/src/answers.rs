@@ -2,16 +2,22 @@
 use dmover_model::{Answer, CoordinatorRequest};
 
 use crate::context::Engine;
+use crate::root_marks;
 use crate::root_marks::named;
+use crate::submounts;
 
 impl Engine {
     /// Answers a question of a remote mover.
     pub fn answer(&self, question: CoordinatorRequest) -> Answer {
         match question {
-            CoordinatorRequest::Roots => Answer::Roots(self.marks().map_err(|error| named(&error))),
-            CoordinatorRequest::MountedBelow => Answer::MountedBelow(self.mounted_below()),
+            CoordinatorRequest::Roots => {
+                Answer::Roots(root_marks::marks(self).map_err(|error| named(&error)))
+            }
+            CoordinatorRequest::MountedBelow => {
+                Answer::MountedBelow(submounts::mounted_below(self))
+            }
             CoordinatorRequest::OtherPlaces(theirs) => {
-                Answer::OtherPlaces(self.other_places(&theirs))
+                Answer::OtherPlaces(submounts::other_places(self, &theirs))
             }
             CoordinatorRequest::Mount(name) => Answer::Mount(self.end.mounts.named(&name)),
             CoordinatorRequest::OnTheWay(names) => {

@@ -8,43 +8,40 @@ use dmover_tree::Permit;
 use crate::context::Engine;
 use crate::level::Level;
 use crate::mover::Mover;
+use crate::rights;
 
-impl Engine {
-    /// The directories of a file and of its copy, which was found there.
-    fn sides_of_copy<'l>(
-        &self,
-        level: &'l Level,
-        record: &EntryRecord,
-    ) -> Result<Sides<'l>, EntryError> {
-        let last = record.destination_name().as_bytes();
-        let gone = || changed(Side::Destination, level.target_path(last));
-        Ok(self.sides(level, level.target.as_ref().ok_or_else(gone)?))
-    }
-
-    /// Opens both sides of a file in the versions that were found.
-    pub(crate) fn open_pair(
-        &self,
-        level: &Level,
-        record: &EntryRecord,
-        found: &Metadata,
-        permit: &dyn Permit,
-    ) -> Result<Pair, EntryError> {
-        let sides = self.sides_of_copy(level, record)?;
-        self.local().open_pair(sides, (record, found), self.spec.reads_stored(), permit)
-    }
+/// The directories of a file and of its copy, which was found there.
+fn sides_of_copy<'l>(
+    engine: &Engine,
+    level: &'l Level,
+    record: &EntryRecord,
+) -> Result<Sides<'l>, EntryError> {
+    let last = record.destination_name().as_bytes();
+    let gone = || changed(Side::Destination, level.target_path(last));
+    Ok(rights::sides(engine, level, level.target.as_ref().ok_or_else(gone)?))
 }
 
-impl Mover<'_> {
-    /// Compares a range that both sides have. Both must stay unchanged meanwhile.
-    pub(crate) fn compare_range(
-        &mut self,
-        level: &Level,
-        record: &EntryRecord,
-        pair: &Pair,
-        range: ByteRange,
-    ) -> Result<Vec<ByteRange>, EntryError> {
-        let source_shown = || level.source_path(record.name.as_bytes());
-        let shown = || level.target_path(record.destination_name().as_bytes());
-        self.session.compare(pair, range, [&source_shown, &shown])
-    }
+/// Opens both sides of a file in the versions that were found.
+pub(crate) fn open_pair(
+    engine: &Engine,
+    level: &Level,
+    record: &EntryRecord,
+    found: &Metadata,
+    permit: &dyn Permit,
+) -> Result<Pair, EntryError> {
+    let sides = sides_of_copy(engine, level, record)?;
+    engine.local().open_pair(sides, (record, found), engine.spec.reads_stored(), permit)
+}
+
+/// Compares a range that both sides have. Both must stay unchanged meanwhile.
+pub(crate) fn compare_range(
+    mover: &mut Mover<'_>,
+    level: &Level,
+    record: &EntryRecord,
+    pair: &Pair,
+    range: ByteRange,
+) -> Result<Vec<ByteRange>, EntryError> {
+    let source_shown = || level.source_path(record.name.as_bytes());
+    let shown = || level.target_path(record.destination_name().as_bytes());
+    mover.session.compare(pair, range, [&source_shown, &shown])
 }

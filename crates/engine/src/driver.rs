@@ -29,6 +29,7 @@ use crate::context::memory_bytes;
 use crate::control::{Control, StopReason};
 use crate::delete_guard::Guard;
 use crate::engine_builder::Parts;
+use crate::extra;
 use crate::extra::refuse_missing_destination;
 use crate::fleet::{Fleets, JobOffer};
 use crate::job_identity::{job_id, volume_of};
@@ -706,11 +707,11 @@ impl Run {
         if let Some(mut reason) = engine.pass.guard.withholds_all(&engine) {
             loop {
                 let names = self.ledger.take_extra(EXTRA_NAMES)?;
-                engine.name_example(&mut reason, &names);
+                extra::guard::name_example(&engine, &mut reason, &names);
                 if names.is_empty() {
                     return Ok(Vec::new());
                 }
-                engine.withhold(&names, &reason);
+                extra::guard::withhold(&engine, &names, &reason);
             }
         }
         let mut tasks: Vec<Vec<ExtraNames>> = Vec::new();
@@ -718,7 +719,7 @@ impl Run {
         for mut extra in
             self.ledger.take_extra(EXTRA_NAMES * self.engine.resources.movers_max * 4)?
         {
-            engine.leave_out_held(&mut extra);
+            extra::delete::leave_out_held(&engine, &mut extra);
             let names = extra.names.len();
             match tasks.last_mut() {
                 Some(task) if names <= room => task.push(extra),
@@ -735,7 +736,7 @@ impl Run {
     fn report(&mut self, job: JobId) -> JobReport {
         let limit = self.hands.limit();
         let engine = &self.engine;
-        engine.foretell_withheld();
+        extra::guard::foretell_withheld(engine);
         let tally = engine.reports.tally();
         JobReport {
             job,

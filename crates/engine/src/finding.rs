@@ -71,67 +71,65 @@ pub(crate) struct Unrepaired {
     pub finding: Finding,
 }
 
-impl Engine {
-    /// Reports and counts the result for an entry.
-    pub(crate) fn tell_finding(
-        &self,
-        path: PathBytes,
-        kind: EntryKind,
-        finding: Finding,
-        repaired: Option<bool>,
-    ) {
-        self.reports.count(Counter::EntriesCompared);
-        self.reports.progress();
-        let Finding { kinds, unsettable, ranges, detail, .. } = finding;
-        if repaired.is_none() {
-            self.reports.note_unsettable(unsettable, &path);
-        }
-        if kinds.is_empty() {
-            return self.tell_equal(path, kind);
-        }
-        self.reports.count(Counter::EntriesDiffering);
-        if repaired == Some(true) {
-            self.reports.count(Counter::EntriesRepaired);
-        } else if kinds.is_of_content() {
-            self.reports.count(Counter::EntriesCorrupt);
-        }
-        let difference = Difference { path, kind, kinds, ranges, detail, repaired };
-        if let Some(failures) = &self.reports.failures {
-            // Of a copy that reads back: only some of them are printed.
-            failures.note(&difference.as_error());
-        }
-        self.reports.show(Event::Difference(difference));
+/// Reports and counts the result for an entry.
+pub(crate) fn tell_finding(
+    engine: &Engine,
+    path: PathBytes,
+    kind: EntryKind,
+    finding: Finding,
+    repaired: Option<bool>,
+) {
+    engine.reports.count(Counter::EntriesCompared);
+    engine.reports.progress();
+    let Finding { kinds, unsettable, ranges, detail, .. } = finding;
+    if repaired.is_none() {
+        engine.reports.note_unsettable(unsettable, &path);
     }
+    if kinds.is_empty() {
+        return tell_equal(engine, path, kind);
+    }
+    engine.reports.count(Counter::EntriesDiffering);
+    if repaired == Some(true) {
+        engine.reports.count(Counter::EntriesRepaired);
+    } else if kinds.is_of_content() {
+        engine.reports.count(Counter::EntriesCorrupt);
+    }
+    let difference = Difference { path, kind, kinds, ranges, detail, repaired };
+    if let Some(failures) = &engine.reports.failures {
+        // Of a copy that reads back: only some of them are printed.
+        failures.note(&difference.as_error());
+    }
+    engine.reports.show(Event::Difference(difference));
+}
 
-    /// Names an entry without a difference to a monitor that wants entries.
-    fn tell_equal(&self, path: PathBytes, kind: EntryKind) {
-        if self.reports.wants_items() {
-            self.reports.show(Event::Item(Item {
-                path: path.clone(),
-                target: path,
-                action: Action::Skipped,
-                kind,
-                bytes: 0,
-                elapsed_us: 0,
-                itemized: String::new(),
-            }));
-        }
+/// Names an entry without a difference to a monitor that wants entries.
+fn tell_equal(engine: &Engine, path: PathBytes, kind: EntryKind) {
+    if engine.reports.wants_items() {
+        engine.reports.show(Event::Item(Item {
+            path: path.clone(),
+            target: path,
+            action: Action::Skipped,
+            kind,
+            bytes: 0,
+            elapsed_us: 0,
+            itemized: String::new(),
+        }));
     }
+}
 
-    /// Whether an entry did not change since the time in the policy.
-    pub(crate) fn is_untouched(&self, found: &Metadata) -> bool {
-        let since = self.spec.verify_policy().since;
-        let untouched = since.is_some_and(|since| found.ctime < since);
-        if untouched {
-            self.reports.count(Counter::EntriesUntouched);
-        }
-        untouched
+/// Whether an entry did not change since the time in the policy.
+pub(crate) fn is_untouched(engine: &Engine, found: &Metadata) -> bool {
+    let since = engine.spec.verify_policy().since;
+    let untouched = since.is_some_and(|since| found.ctime < since);
+    if untouched {
+        engine.reports.count(Counter::EntriesUntouched);
     }
+    untouched
+}
 
-    /// Reports that an entry of another type exists where a directory is expected.
-    pub(crate) fn tell_no_directory(&self, path: PathBytes) {
-        let finding = Finding::of(DifferenceKind::Type);
-        let repaired = self.spec.repairs().then_some(false);
-        self.tell_finding(path, EntryKind::Directory, finding, repaired);
-    }
+/// Reports that an entry of another type exists where a directory is expected.
+pub(crate) fn tell_no_directory(engine: &Engine, path: PathBytes) {
+    let finding = Finding::of(DifferenceKind::Type);
+    let repaired = engine.spec.repairs().then_some(false);
+    tell_finding(engine, path, EntryKind::Directory, finding, repaired);
 }

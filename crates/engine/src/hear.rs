@@ -2,6 +2,7 @@
 use dmover_model::{Event, Notice};
 
 use crate::context::Engine;
+use crate::extra;
 use crate::mover_report::{MoverReport, ReportItem};
 
 impl Engine {
@@ -38,7 +39,7 @@ impl Engine {
             }
             ReportItem::Held(path) => self.pass.hold(path),
             ReportItem::LookAgain(why) => self.pass.look_again(&why),
-            ReportItem::Withheld(names, reason) => self.withhold(&names, &reason),
+            ReportItem::Withheld(names, reason) => extra::guard::withhold(self, &names, &reason),
             ReportItem::KeptTimes(path, times, unless_known) => {
                 self.proof.keep_times(path, times, unless_known);
             }

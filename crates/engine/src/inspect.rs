@@ -5,88 +5,93 @@ use dmover_model::{ByteRange, EntryError, EntryKind, Side};
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 
+use crate::alike;
+use crate::compare_content;
+use crate::doubts;
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::planned::Planned;
+use crate::project;
+use crate::rights;
+use crate::storage;
 
-impl Mover<'_> {
-    /// Compares a file that looks equal. Returns how to copy it if it differs.
-    pub(crate) fn compare_with_source(
-        &mut self,
-        level: &Level,
-        planned: &Planned,
-    ) -> Result<Option<Decision>, EntryError> {
-        let Some(found) = &planned.existing else { return Ok(None) };
-        let pair = self.engine.open_pair(level, &planned.record, found, self.permit())?;
-        let source = &pair.source;
-        // Before it is read: what begins to write later moves its times.
-        let written = self.engine.is_written_to(level, source.open_file());
-        let metadata = source.metadata.clone();
-        let all = ByteRange { start: 0, end: pair.source.metadata.size };
-        let last = planned.record.destination_name().as_bytes();
-        let is_doubtful =
-            self.is_doubtful || self.engine.doubts.has(&level.path, planned.record.name.as_bytes());
-        if is_doubtful || self.engine.is_suspect(level, last, (found.ctime, found.size)) {
-            // If an earlier run could not write it, memory may still have what storage has not.
-            pair.destination.forget(all.end);
-        }
-        let differs = self.compare_range(level, &planned.record, &pair, all)?;
-        drop(pair);
-        self.engine.reports.count(Counter::FilesCompared);
-        if differs.is_empty() {
-            if written {
-                self.engine.note_written(level, &planned.record.name, &metadata);
-            }
-            return Ok(None);
-        }
-        let policy = &self.engine.spec.policy;
-        let in_place = policy.inplace && policy.backup.is_none() && found.links == 1;
-        Ok(Some(if in_place { Decision::UpdateInPlace } else { Decision::Replace }))
+/// Compares a file that looks equal. Returns how to copy it if it differs.
+pub(crate) fn compare_with_source(
+    mover: &mut Mover<'_>,
+    level: &Level,
+    planned: &Planned,
+) -> Result<Option<Decision>, EntryError> {
+    let Some(found) = &planned.existing else { return Ok(None) };
+    let pair =
+        compare_content::open_pair(mover.engine, level, &planned.record, found, mover.permit())?;
+    let source = &pair.source;
+    // Before it is read: what begins to write later moves its times.
+    let written = doubts::is_written_to(mover.engine, level, source.open_file());
+    let metadata = source.metadata.clone();
+    let all = ByteRange { start: 0, end: pair.source.metadata.size };
+    let last = planned.record.destination_name().as_bytes();
+    let is_doubtful = mover.entry.is_doubtful
+        || mover.engine.doubts.has(&level.path, planned.record.name.as_bytes());
+    if is_doubtful || storage::is_suspect(mover.engine, level, last, (found.ctime, found.size)) {
+        // If an earlier run could not write it, memory may still have what storage has not.
+        pair.destination.forget(all.end);
     }
+    let differs = compare_content::compare_range(mover, level, &planned.record, &pair, all)?;
+    drop(pair);
+    mover.engine.reports.count(Counter::FilesCompared);
+    if differs.is_empty() {
+        if written {
+            doubts::note_written(mover.engine, level, &planned.record.name, &metadata);
+        }
+        return Ok(None);
+    }
+    let policy = &mover.engine.spec.policy;
+    let in_place = policy.inplace && policy.backup.is_none() && found.links == 1;
+    Ok(Some(if in_place { Decision::UpdateInPlace } else { Decision::Replace }))
+}
 
-    /// Sets the attributes of an entry with the right content. Returns what it needed: nothing, other attributes, or a
-    /// new file, which is left to the caller.
-    pub(crate) fn dress_if_unlike(
-        &mut self,
-        level: &Level,
-        planned: &Planned,
-    ) -> Result<Decision, WriteError> {
-        let engine = self.engine;
-        let record = &planned.record;
-        let (Some(target), Some(found)) = (&level.target, &planned.existing) else {
-            return Ok(Decision::Skip);
-        };
-        let last = record.destination_name().as_bytes();
-        let sides = engine.sides(level, target);
-        let pair = engine.local().open_entry_pair(sides, record, self.permit())?;
-        let kind = record.metadata.kind;
-        let unseen = engine.attribute_differences(level, kind, &pair.attributes()?)?;
-        if unseen.kinds.is_empty() && !self.is_dressed_otherwise(planned) {
-            return Ok(Decision::Skip);
-        }
-        if engine.spec.policy.dry_run {
-            return Ok(Decision::Inspect);
-        }
-        self.check_lease(level, last)?;
-        if found.links > 1 && found.links != self.names_here {
-            // Another name of the inode may belong to another tree: the file gets an inode of its own.
-            return Ok(Decision::Replace);
-        }
-        let now = pair.found()?;
-        if now.version() != found.version() {
-            return Err(changed(Side::Destination, level.target_path(last)).into());
-        }
-        let mut attributes = pair.source_attributes()?;
-        engine.settle_project(level, kind, &mut attributes, false)?;
-        if record.metadata.kind == EntryKind::File
-            && engine.facts.history.is_recent(level.clocks(), &record.metadata)
-        {
-            // It may have taken the place of another that looks alike since the names were compared, and its copy will look
-            // younger than that.
-            engine.doubts.add(level.path.join(record.name.as_bytes()));
-        }
-        // What fails here has moved the change time, and would look equal.
-        pair.set(&attributes, &now).map_err(WriteError::in_place)?;
-        Ok(Decision::Inspect)
+/// Sets the attributes of an entry with the right content. Returns what it needed: nothing, other attributes, or a
+/// new file, which is left to the caller.
+pub(crate) fn dress_if_unlike(
+    mover: &mut Mover<'_>,
+    level: &Level,
+    planned: &Planned,
+) -> Result<Decision, WriteError> {
+    let engine = mover.engine;
+    let record = &planned.record;
+    let (Some(target), Some(found)) = (&level.target, &planned.existing) else {
+        return Ok(Decision::Skip);
+    };
+    let last = record.destination_name().as_bytes();
+    let sides = rights::sides(engine, level, target);
+    let pair = engine.local().open_entry_pair(sides, record, mover.permit())?;
+    let kind = record.metadata.kind;
+    let unseen = alike::attribute_differences(engine, level, kind, &pair.attributes()?)?;
+    if unseen.kinds.is_empty() && !alike::is_dressed_otherwise(mover.engine, planned) {
+        return Ok(Decision::Skip);
     }
+    if engine.spec.policy.dry_run {
+        return Ok(Decision::Inspect);
+    }
+    mover.check_lease(level, last)?;
+    if found.links > 1 && found.links != mover.entry.names_here {
+        // Another name of the inode may belong to another tree: the file gets an inode of its own.
+        return Ok(Decision::Replace);
+    }
+    let now = pair.found()?;
+    if now.version() != found.version() {
+        return Err(changed(Side::Destination, level.target_path(last)).into());
+    }
+    let mut attributes = pair.source_attributes()?;
+    project::settle_project(engine, level, kind, &mut attributes, false)?;
+    if record.metadata.kind == EntryKind::File
+        && engine.facts.history.is_recent(level.clocks(), &record.metadata)
+    {
+        // It may have taken the place of another that looks alike since the names were compared, and its copy will look
+        // younger than that.
+        engine.doubts.add(level.path.join(record.name.as_bytes()));
+    }
+    // What fails here has moved the change time, and would look equal.
+    pair.set(&attributes, &now).map_err(WriteError::in_place)?;
+    Ok(Decision::Inspect)
 }

@@ -16,16 +16,24 @@ use dmover_plan::{chunk, retry};
 use dmover_schedule::time::Instant;
 use std::time::Duration;
 
+use crate::apply;
 use crate::context::Engine;
 use crate::control::StopReason;
+use crate::file;
+use crate::level;
 use crate::level::{Level, TargetDirectory};
-use crate::mover::{Mover, TELL_EVERY};
+use crate::manifest_attributes;
+use crate::mover::Mover;
+use crate::plan_entry;
 use crate::planned::{CopyResult, Planned};
+use crate::project;
 use crate::queue::Class;
+use crate::sum;
 use crate::sum::in_order;
+use crate::task_report::TELL_EVERY;
 use crate::written_parts::{PART_TIME, Part};
 
-mod partial;
+pub(crate) mod partial;
 
 /// The result of a chunk.
 struct Written {
@@ -34,434 +42,435 @@ struct Written {
     flushed: Option<(DoneParts, Option<Timestamp>)>,
 }
 
-impl Engine {
-    /// Whether the next run may continue a large file that a stop has interrupted, by what else has failed. Parts on
-    /// record are on storage, and the next run checks that the source has the same version.
-    pub(crate) fn may_be_continued(&self, failure: &EntryError) -> bool {
-        let is_unread = failure.side == Side::Source
-            && !matches!(
-                failure.class,
-                ErrorClass::Changed | ErrorClass::Vanished | ErrorClass::Fenced
-            );
-        (self.control.is_stopping() || self.is_source_lost())
-            && self.control.reason() != Some(StopReason::Cancelled)
-            && (failure.class == ErrorClass::Cancelled || is_unread)
-    }
+/// Whether the next run may continue a large file that a stop has interrupted, by what else has failed. Parts on
+/// record are on storage, and the next run checks that the source has the same version.
+pub(crate) fn may_be_continued(engine: &Engine, failure: &EntryError) -> bool {
+    let is_unread = failure.side == Side::Source
+        && !matches!(
+            failure.class,
+            ErrorClass::Changed | ErrorClass::Vanished | ErrorClass::Fenced
+        );
+    (engine.control.is_stopping() || engine.is_source_lost())
+        && engine.control.reason() != Some(StopReason::Cancelled)
+        && (failure.class == ErrorClass::Cancelled || is_unread)
+}
 
-    /// Reports a large file that a stop has interrupted.
-    pub(crate) fn tell_interrupted(&self, large: &LargeFile, failure: &EntryError) {
-        let (at, last) = (&large.file.directory, large.file.destination_name.as_bytes());
-        let path = self.destination_path(at.root, &at.path, last);
-        self.error(if failure.class != ErrorClass::Cancelled {
-            let path = if failure.path.0.is_empty() { path } else { failure.path.clone() };
-            EntryError { path, attempt: large.round, ..failure.clone() }
-        } else if self.control.reason() == Some(StopReason::Cancelled) {
-            cancelled(path)
-        } else {
-            let (side, class) = (Side::Destination, ErrorClass::Cancelled);
-            let words = "incomplete; the next run continues it";
-            EntryError::plain(side, Operation::Attempt, class, path, words)
-        });
+/// Reports a large file that a stop has interrupted.
+pub(crate) fn tell_interrupted(engine: &Engine, large: &LargeFile, failure: &EntryError) {
+    let (at, last) = (&large.file.directory, large.file.destination_name.as_bytes());
+    let path = engine.destination_path(at.root, &at.path, last);
+    engine.error(if failure.class != ErrorClass::Cancelled {
+        let path = if failure.path.0.is_empty() { path } else { failure.path.clone() };
+        EntryError { path, attempt: large.round, ..failure.clone() }
+    } else if engine.control.reason() == Some(StopReason::Cancelled) {
+        cancelled(path)
+    } else {
+        let (side, class) = (Side::Destination, ErrorClass::Cancelled);
+        let words = "incomplete; the next run continues it";
+        EntryError::plain(side, Operation::Attempt, class, path, words)
+    });
+}
+
+/// Starts a large file.
+pub(crate) fn run_open(mover: &mut Mover<'_>, file: &FileRef, round: u32) {
+    let level = match level::open_level(mover.engine, &file.directory) {
+        Ok(level) => level,
+        Err(error) => return mover.engine.error(error),
+    };
+    for attempt in round.. {
+        mover.entry.unrepaired = None;
+        let begun = mover.thread.strategy.large_file(mover, &level, (file, round));
+        let Err(WriteError { error, in_place }) = begun else { return };
+        if in_place || !mover.engine.may_pass(&error, attempt) {
+            mover.engine.error(EntryError { attempt, ..error });
+            mover.tell_unrepaired();
+            return;
+        }
     }
 }
 
-impl Mover<'_> {
-    /// Starts a large file.
-    pub(crate) fn run_open(&mut self, file: &FileRef, round: u32) {
-        let level = match self.engine.open_level(&file.directory) {
-            Ok(level) => level,
-            Err(error) => return self.engine.error(error),
-        };
-        for attempt in round.. {
-            self.unrepaired = None;
-            let begun = self.strategy.large_file(self, &level, (file, round));
-            let Err(WriteError { error, in_place }) = begun else { return };
-            if in_place || !self.engine.may_pass(&error, attempt) {
-                self.engine.error(EntryError { attempt, ..error });
-                self.tell_unrepaired();
-                return;
-            }
-        }
-    }
-
-    pub(crate) fn open_large(
-        &mut self,
-        level: &Level,
-        file: &FileRef,
-        round: u32,
-    ) -> Result<(), WriteError> {
-        let engine = self.engine;
-        let record = self.look(level, &file.name)?;
-        let Some(planned) = self.plan_record(level, record) else { return Ok(()) };
-        let wanted = matches!(planned.decision, Decision::Create | Decision::Replace)
-            && !planned.is_in_base();
-        let is_file = planned.record.metadata.kind == EntryKind::File;
-        let Some(target) = level.target.as_ref().filter(|_| wanted && is_file) else {
-            // Something else by now: equal, refused, or of another type.
-            self.discard_partial(level);
-            self.apply(level, vec![planned]);
-            self.hand_on_as_inherited();
-            return Ok(());
-        };
-        let supply = engine.supply(level, &planned.record, self.permit())?;
-        let last = file.destination_name.as_bytes();
-        let begun = match self.continue_partial(level, target, file, &supply)? {
-            Some(continued) => continued,
-            None => {
-                let order = self.order(level, target, &planned);
-                match self.session.begin_large(order, &supply)? {
-                    Start::Parts(begun) => begun,
-                    Start::Shared(unfinished, tap) => {
-                        return self.end_shared(level, &planned, &supply, (unfinished, tap));
-                    }
+pub(crate) fn open_large(
+    mover: &mut Mover<'_>,
+    level: &Level,
+    file: &FileRef,
+    round: u32,
+) -> Result<(), WriteError> {
+    let engine = mover.engine;
+    let record = plan_entry::look(mover, level, &file.name)?;
+    let Some(planned) = plan_entry::plan_record(mover, level, record) else { return Ok(()) };
+    let wanted =
+        matches!(planned.decision, Decision::Create | Decision::Replace) && !planned.is_in_base();
+    let is_file = planned.record.metadata.kind == EntryKind::File;
+    let Some(target) = level.target.as_ref().filter(|_| wanted && is_file) else {
+        // Something else by now: equal, refused, or of another type.
+        partial::discard_partial(mover, level);
+        apply::apply(mover, level, vec![planned]);
+        hand_on_as_inherited(mover);
+        return Ok(());
+    };
+    let supply = file::supply(engine, level, &planned.record, mover.permit())?;
+    let last = file.destination_name.as_bytes();
+    let begun = match partial::continue_partial(mover, level, target, file, &supply)? {
+        Some(continued) => continued,
+        None => {
+            let order = file::order(mover.engine, level, target, &planned);
+            match mover.session.begin_large(order, &supply)? {
+                Start::Parts(begun) => begun,
+                Start::Shared(unfinished, tap) => {
+                    return end_shared(mover, level, &planned, &supply, (unfinished, tap));
                 }
             }
-        };
-        let size = supply.metadata.size;
-        let Begun { temporary, unfinished, done, patched, is_new } = begun;
-        let large = LargeFile {
-            file: file.clone(),
-            temporary,
-            temporary_identity: unfinished.metadata.identity,
-            version: supply.metadata.version(),
-            round,
-            replaces: planned.decision == Decision::Replace,
-            opened_ms: engine.reports.started.elapsed().as_millis() as u64,
-            shape: self.session.local.rules.digest_shape(size),
-            patched,
-        };
-        let policy = &engine.spec.policy;
-        let chunk_bytes = match &large.shape {
-            Some(shape) => engine.hash_chunk(shape),
-            None => chunk::chunk_bytes(size, engine.resources.movers_max, policy.split_bytes),
-        };
-        // Where tasks are to take longer, because there are so many movers, chunks are larger; what is left of them is shared.
-        let times = match policy.split_bytes {
-            None => (self.lease.task.budget.time_ms / Budget::USUAL.time_ms).max(1),
-            Some(_) => 1,
-        };
-        let chunk_bytes = chunk_bytes.map(|bytes| bytes.saturating_mul(times));
-        // Whoever hears of this file sees to its temporary, and nobody else does.
-        if is_new && let Some(removal) = Removal::of(target, &large.temporary) {
-            self.lease.unless_said(move || removal.carry_out());
         }
-        unfinished.leave(last)?;
-        if !done.ranges.is_empty() {
-            engine.written_parts.note_recorded(&large.temporary);
+    };
+    let size = supply.metadata.size;
+    let Begun { temporary, unfinished, done, patched, is_new } = begun;
+    let large = LargeFile {
+        file: file.clone(),
+        temporary,
+        temporary_identity: unfinished.metadata.identity,
+        version: supply.metadata.version(),
+        round,
+        replaces: planned.decision == Decision::Replace,
+        opened_ms: engine.reports.started.elapsed().as_millis() as u64,
+        shape: mover.session.local.rules.digest_shape(size),
+        patched,
+    };
+    let policy = &engine.spec.policy;
+    let chunk_bytes = match &large.shape {
+        Some(shape) => sum::hash_chunk(engine, shape),
+        None => chunk::chunk_bytes(size, engine.resources.movers_max, policy.split_bytes),
+    };
+    // Where tasks are to take longer, because there are so many movers, chunks are larger; what is left of them is shared.
+    let times = match policy.split_bytes {
+        None => (mover.lease.task.budget.time_ms / Budget::USUAL.time_ms).max(1),
+        Some(_) => 1,
+    };
+    let chunk_bytes = chunk_bytes.map(|bytes| bytes.saturating_mul(times));
+    // Whoever hears of this file sees to its temporary, and nobody else does.
+    if is_new && let Some(removal) = Removal::of(target, &large.temporary) {
+        mover.lease.unless_said(move || removal.carry_out());
+    }
+    unfinished.leave(last)?;
+    if !done.ranges.is_empty() {
+        engine.written_parts.note_recorded(&large.temporary);
+    }
+    report_chunks(mover, &large, chunk_bytes.unwrap_or(size.max(1)), done);
+    Ok(())
+}
+
+/// Returns tasks that came up in a task without a frame of its own.
+pub(crate) fn hand_on_as_inherited(mover: &mut Mover<'_>) {
+    let parent = Parent::Inherited;
+    let kinds = std::mem::take(&mut mover.report.deferred);
+    mover.report.outcome.tasks.extend(kinds.into_iter().map(|kind| NewTask { parent, kind }));
+}
+
+fn report_chunks(mover: &mut Mover<'_>, large: &LargeFile, chunk_bytes: u64, done: DoneParts) {
+    let seal = SealTask { large: large.clone(), failure: None, pieces: Vec::new() };
+    let finish = TaskKind::Seal(Box::new(seal));
+    let missing = chunk::missing(&done.ranges, large.version.size);
+    let number = mover.report.add_node(NewNode { parent: Parent::Inherited, finish, done });
+    for part in missing {
+        for ByteRange { start, end } in chunk::chunks(part.len(), chunk_bytes) {
+            let range = ByteRange { start: part.start + start, end: part.start + end };
+            let kind = TaskKind::Chunk(Box::new(ChunkTask { large: large.clone(), range }));
+            mover.report.outcome.tasks.push(NewTask { parent: Parent::New(number), kind });
         }
-        self.report_chunks(&large, chunk_bytes.unwrap_or(size.max(1)), done);
-        Ok(())
     }
+}
 
-    /// Returns tasks that came up in a task without a frame of its own.
-    pub(crate) fn hand_on_as_inherited(&mut self) {
-        let parent = Parent::Inherited;
-        let kinds = std::mem::take(&mut self.deferred);
-        self.outcome.tasks.extend(kinds.into_iter().map(|kind| NewTask { parent, kind }));
-    }
+fn end_shared(
+    mover: &mut Mover<'_>,
+    level: &Level,
+    planned: &Planned,
+    supply: &OpenedSource,
+    (unfinished, tap): (Unfinished<'_>, Option<Box<Tap>>),
+) -> Result<(), WriteError> {
+    let (started, size) = (Instant::now(), supply.metadata.size);
+    let order = file::order(mover.engine, level, unfinished.target, planned);
+    let made = mover.session.end_shared(order, supply, unfinished, tap)?;
+    let version = Some(supply.metadata.clone());
+    let extended = manifest_attributes::extended_to_keep(mover.engine, &supply.attributes);
+    let moved = CopyResult { bytes: size, made, version, extended, ..CopyResult::default() };
+    apply::account(mover, level, planned, moved, started);
+    Ok(())
+}
 
-    fn report_chunks(&mut self, large: &LargeFile, chunk_bytes: u64, done: DoneParts) {
-        let seal = SealTask { large: large.clone(), failure: None, pieces: Vec::new() };
-        let finish = TaskKind::Seal(Box::new(seal));
-        let missing = chunk::missing(&done.ranges, large.version.size);
-        let number = self.report(NewNode { parent: Parent::Inherited, finish, done });
-        for part in missing {
-            for ByteRange { start, end } in chunk::chunks(part.len(), chunk_bytes) {
-                let range = ByteRange { start: part.start + start, end: part.start + end };
-                let kind = TaskKind::Chunk(Box::new(ChunkTask { large: large.clone(), range }));
-                self.outcome.tasks.push(NewTask { parent: Parent::New(number), kind });
+/// Copies one chunk. The seal handles a failure.
+pub(crate) fn run_chunk(mover: &mut Mover<'_>, task: &ChunkTask) {
+    let mut task = task.clone();
+    match copy_chunk(mover, &mut task) {
+        Ok(Written { pieces, flushed }) => {
+            mover.spent.bytes += task.range.len();
+            mover.report.outcome.pieces = pieces;
+            let temporary = task.large.temporary.clone();
+            let news =
+                flushed.map(|(done, changed)| LargeNews::Flushed { temporary, done, changed });
+            mover.report.outcome.large.extend(news);
+            mover.report.outcome.covered = Some(task.range);
+            mover.engine.reports.count(Counter::ChunksCopied);
+            mover.engine.reports.progress();
+        }
+        Err(error) => {
+            let error = for_another_round(mover, error);
+            if mover.engine.reports.desk.is_remote() && error.may_be_the_hosts() {
+                // Another mover that tries it must know what is left of it.
+                let kind = TaskKind::Chunk(Box::new(task));
+                mover.report.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
             }
+            mover.report.outcome.chunk_failure = Some(Box::new(error));
         }
     }
+}
 
-    fn end_shared(
-        &mut self,
-        level: &Level,
-        planned: &Planned,
-        supply: &OpenedSource,
-        (unfinished, tap): (Unfinished<'_>, Option<Box<Tap>>),
-    ) -> Result<(), WriteError> {
-        let (started, size) = (Instant::now(), supply.metadata.size);
-        let order = self.order(level, unfinished.target, planned);
-        let made = self.session.end_shared(order, supply, unfinished, tap)?;
-        let version = Some(supply.metadata.clone());
-        let extended = self.engine.extended_to_keep(&supply.attributes);
-        let moved = CopyResult { bytes: size, made, version, extended, ..CopyResult::default() };
-        self.account(level, planned, moved, started);
-        Ok(())
+/// Adapts an error for the next attempt: the temporary file of an earlier run may have vanished or changed, so the
+/// file is started again.
+fn for_another_round(mover: &Mover<'_>, error: EntryError) -> EntryError {
+    let lost = error.side == Side::Destination
+        && (error.class == ErrorClass::Escaped || is_absent(&error));
+    let class = if mover.lease.task.resumed && lost { ErrorClass::Fenced } else { error.class };
+    EntryError { class, ..error }
+}
+
+/// Copies the range of a chunk, which becomes shorter if other movers take a part of it.
+fn copy_chunk(mover: &mut Mover<'_>, task: &mut ChunkTask) -> Result<Written, EntryError> {
+    let (engine, begun, whole) = (mover.engine, Instant::now(), task.range);
+    let large = task.large.clone();
+    let level = level::open_level(engine, &large.file.directory)?;
+    mover.note_entry(&level, large.file.name.as_bytes(), begun);
+    let target = target_of(mover.engine, &level, &large)?;
+    mover.session.writes_to(target);
+    let source = source_version(mover, &level, &large)?;
+    let unfinished = open_temporary(mover, target, &large)?;
+    let order = PartOrder {
+        from: &level.source,
+        name: large.file.name.as_bytes(),
+        to: target,
+        last: large.file.destination_name.as_bytes(),
+        patched: large.patched,
+    };
+    let digested = (large.shape, task.range.start);
+    let mut open = LargePart::new(order, source, unfinished, digested);
+    if mover.lease.task.resumed {
+        open.forget(task.range);
     }
-
-    /// Copies one chunk. The seal handles a failure.
-    pub(crate) fn run_chunk(&mut self, task: &ChunkTask) {
-        let mut task = task.clone();
-        match self.copy_chunk(&mut task) {
-            Ok(Written { pieces, flushed }) => {
-                self.spent.bytes += task.range.len();
-                self.outcome.pieces = pieces;
-                let temporary = task.large.temporary.clone();
-                let news =
-                    flushed.map(|(done, changed)| LargeNews::Flushed { temporary, done, changed });
-                self.outcome.large.extend(news);
-                self.outcome.covered = Some(task.range);
-                self.engine.reports.count(Counter::ChunksCopied);
-                self.engine.reports.progress();
-            }
-            Err(error) => {
-                let error = self.for_another_round(error);
-                if self.engine.reports.desk.is_remote() && error.may_be_the_hosts() {
-                    // Another mover that tries it must know what is left of it.
-                    let kind = TaskKind::Chunk(Box::new(task));
-                    self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
-                }
-                self.outcome.chunk_failure = Some(Box::new(error));
-            }
+    let copied = copy_in_steps(mover, task, &open);
+    let checked = copied.and_then(|()| open.check_source(engine.local()));
+    let digests = open.take_digests();
+    let pieces = digests.map(|digests| HashedPieces { start: task.range.start, digests });
+    let (temporary, is_last) = (&large.temporary, task.range != whole);
+    let part = Part { temporary, range: task.range, pieces: pieces.clone(), begun, is_last };
+    let due = checked.is_ok().then(|| due_parts(mover.engine, &part)).flatten();
+    let flushed = match due {
+        // The part is recorded as done, and another run may seal the file.
+        Some(_) if engine.end.flusher.is_none() || engine.local().flushes_unheard(target) => {
+            open.flush()
         }
+        _ => Ok(()),
+    };
+    let may_be_lost = checked.as_ref().is_err_and(|error| {
+        error.side == Side::Destination && error.class != ErrorClass::Cancelled
+    });
+    if may_be_lost || flushed.is_err() {
+        // The error may be about earlier parts as well, and is reported only once.
+        engine.written_parts.fail(temporary);
     }
-
-    /// Adapts an error for the next attempt: the temporary file of an earlier run may have vanished or changed, so the
-    /// file is started again.
-    fn for_another_round(&self, error: EntryError) -> EntryError {
-        let lost = error.side == Side::Destination
-            && (error.class == ErrorClass::Escaped || is_absent(&error));
-        let class = if self.lease.task.resumed && lost { ErrorClass::Fenced } else { error.class };
-        EntryError { class, ..error }
+    let changed = due.is_some().then(|| open.changed(engine.local())).flatten();
+    let closed = open.close();
+    if closed.is_err() {
+        engine.written_parts.fail(temporary);
     }
-
-    /// Copies the range of a chunk, which becomes shorter if other movers take a part of it.
-    fn copy_chunk(&mut self, task: &mut ChunkTask) -> Result<Written, EntryError> {
-        let (engine, begun, whole) = (self.engine, Instant::now(), task.range);
-        let large = task.large.clone();
-        let level = engine.open_level(&large.file.directory)?;
-        self.note_entry(&level, large.file.name.as_bytes(), begun);
-        let target = self.target_of(&level, &large)?;
-        self.session.writes_to(target);
-        let source = self.source_version(&level, &large)?;
-        let unfinished = self.open_temporary(target, &large)?;
-        let order = PartOrder {
-            from: &level.source,
-            name: large.file.name.as_bytes(),
-            to: target,
-            last: large.file.destination_name.as_bytes(),
-            patched: large.patched,
-        };
-        let digested = (large.shape, task.range.start);
-        let mut open = LargePart::new(order, source, unfinished, digested);
-        if self.lease.task.resumed {
-            open.forget(task.range);
-        }
-        let copied = self.copy_in_steps(task, &open);
-        let checked = copied.and_then(|()| open.check_source(engine.local()));
-        let digests = open.take_digests();
-        let pieces = digests.map(|digests| HashedPieces { start: task.range.start, digests });
-        let (temporary, is_last) = (&large.temporary, task.range != whole);
-        let part = Part { temporary, range: task.range, pieces: pieces.clone(), begun, is_last };
-        let due = checked.is_ok().then(|| self.due_parts(&part)).flatten();
-        let flushed = match due {
-            // The part is recorded as done, and another run may seal the file.
-            Some(_) if engine.end.flusher.is_none() || engine.local().flushes_unheard(target) => {
-                open.flush()
-            }
-            _ => Ok(()),
-        };
-        let may_be_lost = checked.as_ref().is_err_and(|error| {
-            error.side == Side::Destination && error.class != ErrorClass::Cancelled
-        });
-        if may_be_lost || flushed.is_err() {
-            // The error may be about earlier parts as well, and is reported only once.
-            engine.written_parts.fail(temporary);
-        }
-        let changed = due.is_some().then(|| open.changed(engine.local())).flatten();
-        let closed = open.close();
-        if closed.is_err() {
-            engine.written_parts.fail(temporary);
-        }
-        checked?;
-        flushed?;
-        closed?;
-        // Another mover may have met the failure of a flush that was about these parts as well.
-        let due = due.filter(|_| !engine.written_parts.has_failed(temporary));
-        if due.is_some() {
-            engine.written_parts.note_recorded(temporary);
-        } else if engine.facts.keeps_parts {
-            engine.written_parts.add(part);
-        }
-        Ok(Written { pieces, flushed: due.map(|due| (due, changed)) })
+    checked?;
+    flushed?;
+    closed?;
+    // Another mover may have met the failure of a flush that was about these parts as well.
+    let due = due.filter(|_| !engine.written_parts.has_failed(temporary));
+    if due.is_some() {
+        engine.written_parts.note_recorded(temporary);
+    } else if engine.facts.keeps_parts {
+        engine.written_parts.add(part);
     }
+    Ok(Written { pieces, flushed: due.map(|due| (due, changed)) })
+}
 
-    /// The parts to flush and report now, with this one.
-    fn due_parts(&self, part: &Part<'_>) -> Option<DoneParts> {
-        let engine = self.engine;
-        if engine.end.flusher.is_some() {
-            // Whatever a task has written is on storage when it ends.
-            let pieces = part.pieces.clone().into_iter().collect();
-            return Some(DoneParts { ranges: vec![part.range], pieces });
-        }
-        engine.facts.keeps_parts.then(|| engine.written_parts.due(part)).flatten()
+/// The parts to flush and report now, with this one.
+fn due_parts(engine: &Engine, part: &Part<'_>) -> Option<DoneParts> {
+    if engine.end.flusher.is_some() {
+        // Whatever a task has written is on storage when it ends.
+        let pieces = part.pieces.clone().into_iter().collect();
+        return Some(DoneParts { ranges: vec![part.range], pieces });
     }
+    engine.facts.keeps_parts.then(|| engine.written_parts.due(part)).flatten()
+}
 
-    /// Copies step by step. Between two steps, idle movers get the second half of the rest, or all of it if the
-    /// coordinator wants the task back: so the last chunks of a job do not wait for the slowest mover.
-    fn copy_in_steps(
-        &mut self,
-        task: &mut ChunkTask,
-        open: &LargePart<'_>,
-    ) -> Result<(), EntryError> {
-        let engine = self.engine;
-        let piece = task.large.shape.map_or(1, |shape| shape.piece());
-        let (mut start, mut told) = (task.range.start, Instant::now());
-        let since = told;
-        while start < task.range.end {
-            let step = self.session.tools.step.bytes(piece);
-            let begun = Instant::now();
-            let end = task.range.end.min(start.saturating_add(step));
-            self.session.copy_part(open, ByteRange { start, end })?;
-            self.session.tools.step =
-                self.session.tools.step.after(begun.elapsed().as_millis() as u64);
-            start = end;
-            if engine.reports.desk.is_remote() && told.elapsed() >= TELL_EVERY {
-                // A display shows progress of a large chunk on slow storage.
-                told = Instant::now();
-                self.queue.report(self.lease, Outcome::default());
-            }
-            let left = ByteRange { start, end: task.range.end };
-            let others_wait = self.queue.is_hungry(Class::Large);
-            // What is done is flushed and reported, so that another run need not do it again.
-            let is_time = engine.facts.keeps_parts
-                && (since.elapsed() >= PART_TIME || engine.control.is_stopping());
-            let all =
-                is_time || self.lease.is_wanted_back() || (others_wait && self.queue.is_slow());
-            let given = if all && !left.is_empty() {
-                Some(left)
-            } else {
-                chunk::half(left, step.max(chunk::STEP_AT_LEAST)).filter(|_| others_wait)
-            };
-            if let Some(range) = given {
-                task.range.end = range.start;
-                let kind = TaskKind::Chunk(Box::new(ChunkTask { range, ..task.clone() }));
-                self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
-                self.flush();
-            }
+/// Copies step by step. Between two steps, idle movers get the second half of the rest, or all of it if the
+/// coordinator wants the task back: so the last chunks of a job do not wait for the slowest mover.
+fn copy_in_steps(
+    mover: &mut Mover<'_>,
+    task: &mut ChunkTask,
+    open: &LargePart<'_>,
+) -> Result<(), EntryError> {
+    let engine = mover.engine;
+    let piece = task.large.shape.map_or(1, |shape| shape.piece());
+    let (mut start, mut told) = (task.range.start, Instant::now());
+    let since = told;
+    while start < task.range.end {
+        let step = mover.session.tools.step.bytes(piece);
+        let begun = Instant::now();
+        let end = task.range.end.min(start.saturating_add(step));
+        mover.session.copy_part(open, ByteRange { start, end })?;
+        mover.session.tools.step =
+            mover.session.tools.step.after(begun.elapsed().as_millis() as u64);
+        start = end;
+        if engine.reports.desk.is_remote() && told.elapsed() >= TELL_EVERY {
+            // A display shows progress of a large chunk on slow storage.
+            told = Instant::now();
+            mover.queue.report(mover.lease, Outcome::default());
         }
-        Ok(())
-    }
-
-    fn target_of<'l>(
-        &self,
-        level: &'l Level,
-        large: &LargeFile,
-    ) -> Result<&'l TargetDirectory, EntryError> {
-        level.target.as_ref().ok_or_else(|| self.engine.without_target(large))
-    }
-
-    /// Opens the source and checks that it still has the version with which the file was started.
-    fn source_version(&self, level: &Level, large: &LargeFile) -> Result<Content, EntryError> {
-        let record = self.look(level, &large.file.name)?;
-        let content = self.engine.open_source_file(level, &record, self.permit())?;
-        if content.metadata.version() == large.version {
-            return Ok(content);
-        }
-        let path = level.source_path(large.file.name.as_bytes());
-        let words = "the file changed while it was copied";
-        let class = ErrorClass::Changed;
-        Err(EntryError::plain(Side::Source, Operation::Check, class, path, words))
-    }
-
-    fn open_temporary<'t>(
-        &self,
-        target: &'t TargetDirectory,
-        large: &LargeFile,
-    ) -> Result<Unfinished<'t>, EntryError> {
-        let (name, last) = (&large.temporary, large.file.destination_name.as_bytes());
-        let open = || target.open_temporary(name, last);
-        // The temporary file of an earlier run may be gone for good.
-        let file = if self.lease.task.resumed { open()? } else { self.engine.until_seen(open)? };
-        self.engine.end.temporary(target, file, (name, large.temporary_identity), last)
-    }
-
-    /// Ends a large file after all its chunks.
-    pub(crate) fn run_seal(&mut self, task: &SealTask) {
-        let result = match &task.failure {
-            None => self.seal(&task.large, &task.pieces),
-            Some(failure) => match self.leave_to_next_run(task) {
-                Ok(false) => Err((**failure).clone().into()),
-                Ok(true) => return self.engine.tell_interrupted(&task.large, failure),
-                Err(error) => Err(error.into()),
-            },
-        };
-        let ended = LargeNews::Ended { temporary: task.large.temporary.clone() };
-        self.engine.written_parts.forget(&task.large.temporary);
-        let Err(WriteError { mut error, in_place }) = result else {
-            self.outcome.large.push(ended);
-            return;
-        };
-        if !self.lease.holds() {
-            return; // the present holder of the lease seals or removes the temporary
-        }
-        error = self.for_another_round(error);
-        self.remove_temporary(&task.large);
-        self.outcome.large.push(ended);
-        let large = &task.large;
-        error.attempt = large.round;
-        if error.path.0.is_empty() {
-            let (at, last) = (&large.file.directory, large.file.destination_name.as_bytes());
-            error.path = self.engine.destination_path(at.root, &at.path, last);
-        }
-        let again = !in_place && (error.retryable() || error.class == ErrorClass::Fenced);
-        let stopping = self.engine.control.is_stopping();
-        if again && large.round < retry::ATTEMPTS_MAX && !stopping {
-            self.engine.reports.count(Counter::Retries);
-            let kind = TaskKind::Open { file: large.file.clone(), round: large.round + 1 };
-            self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+        let left = ByteRange { start, end: task.range.end };
+        let others_wait = mover.queue.is_hungry(Class::Large);
+        // What is done is flushed and reported, so that another run need not do it again.
+        let is_time = engine.facts.keeps_parts
+            && (since.elapsed() >= PART_TIME || engine.control.is_stopping());
+        let all = is_time || mover.lease.is_wanted_back() || (others_wait && mover.queue.is_slow());
+        let given = if all && !left.is_empty() {
+            Some(left)
         } else {
-            self.engine.error(error);
+            chunk::half(left, step.max(chunk::STEP_AT_LEAST)).filter(|_| others_wait)
+        };
+        if let Some(range) = given {
+            task.range.end = range.start;
+            let kind = TaskKind::Chunk(Box::new(ChunkTask { range, ..task.clone() }));
+            mover.report.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+            mover.report.flush();
         }
     }
+    Ok(())
+}
 
-    fn seal(&mut self, large: &LargeFile, pieces: &[HashedPieces]) -> Result<(), WriteError> {
-        let level = self.engine.open_level(&large.file.directory)?;
-        let target = self.target_of(&level, large)?;
-        let content = self.source_version(&level, large)?;
-        let source_path = || level.source_path(large.file.name.as_bytes());
-        let mut supply = self.engine.local().supply_of(content, &source_path)?;
-        self.engine.settle_project(&level, EntryKind::File, &mut supply.attributes, true)?;
-        let mut made = Vec::new();
-        if let Some(shape) = large.shape {
-            made.push(Made { shape, at: None, pieces: in_order(pieces, &shape)? });
-        }
-        let unfinished = self.open_temporary(target, large)?;
-        let record = self.look(&level, &large.file.name)?;
-        let last = large.file.destination_name.as_bytes();
-        let existing = self.engine.end.visible(target, last);
-        // What was absent at the start has to be absent still.
-        let decision = if large.replaces { Decision::Replace } else { Decision::Create };
-        let planned = Planned { record, decision, existing, base: None };
-        self.session.seal(self.order(&level, target, &planned), &supply, unfinished)?;
-        let elapsed = Duration::from_millis(large.opened_ms);
-        let opened = self.engine.reports.started + elapsed;
-        let bytes = supply.metadata.size;
-        let extended = self.engine.extended_to_keep(&supply.attributes);
-        let version = Some(supply.metadata);
-        let moved = CopyResult { bytes, made, version, extended, ..CopyResult::default() };
-        self.account(&level, &planned, moved, opened);
-        // Its chunks have counted them.
-        self.spent.bytes -= bytes;
-        Ok(())
+fn target_of<'l>(
+    engine: &Engine,
+    level: &'l Level,
+    large: &LargeFile,
+) -> Result<&'l TargetDirectory, EntryError> {
+    level.target.as_ref().ok_or_else(|| partial::without_target(engine, large))
+}
+
+/// Opens the source and checks that it still has the version with which the file was started.
+fn source_version(
+    mover: &Mover<'_>,
+    level: &Level,
+    large: &LargeFile,
+) -> Result<Content, EntryError> {
+    let record = plan_entry::look(mover, level, &large.file.name)?;
+    let content = file::open_source_file(mover.engine, level, &record, mover.permit())?;
+    if content.metadata.version() == large.version {
+        return Ok(content);
     }
+    let path = level.source_path(large.file.name.as_bytes());
+    let words = "the file changed while it was copied";
+    let class = ErrorClass::Changed;
+    Err(EntryError::plain(Side::Source, Operation::Check, class, path, words))
+}
 
-    /// Removes the temporary file, without any access to the source, which may have failed.
-    fn remove_temporary(&self, large: &LargeFile) {
-        let at = &large.file.directory;
-        let target = self
-            .engine
-            .root(at.root)
-            .and_then(|root| self.engine.open_target(&root, &at.path, at.destination));
-        let (name, is) = (&large.temporary, large.temporary_identity);
-        match target {
-            Ok(Some(target)) => _ = self.engine.end.remove_if_same(&target, name, is),
-            Ok(None) => {}
-            Err(error) => {
-                tracing::warn!(?error, "cannot remove a temporary; the next run removes it");
-            }
+fn open_temporary<'t>(
+    mover: &Mover<'_>,
+    target: &'t TargetDirectory,
+    large: &LargeFile,
+) -> Result<Unfinished<'t>, EntryError> {
+    let (name, last) = (&large.temporary, large.file.destination_name.as_bytes());
+    let open = || target.open_temporary(name, last);
+    // The temporary file of an earlier run may be gone for good.
+    let file = if mover.lease.task.resumed { open()? } else { mover.engine.until_seen(open)? };
+    mover.engine.end.temporary(target, file, (name, large.temporary_identity), last)
+}
+
+/// Ends a large file after all its chunks.
+pub(crate) fn run_seal(mover: &mut Mover<'_>, task: &SealTask) {
+    let result = match &task.failure {
+        None => seal(mover, &task.large, &task.pieces),
+        Some(failure) => match partial::leave_to_next_run(mover, task) {
+            Ok(false) => Err((**failure).clone().into()),
+            Ok(true) => return tell_interrupted(mover.engine, &task.large, failure),
+            Err(error) => Err(error.into()),
+        },
+    };
+    let ended = LargeNews::Ended { temporary: task.large.temporary.clone() };
+    mover.engine.written_parts.forget(&task.large.temporary);
+    let Err(WriteError { mut error, in_place }) = result else {
+        mover.report.outcome.large.push(ended);
+        return;
+    };
+    if !mover.lease.holds() {
+        return; // the present holder of the lease seals or removes the temporary
+    }
+    error = for_another_round(mover, error);
+    remove_temporary(mover.engine, &task.large);
+    mover.report.outcome.large.push(ended);
+    let large = &task.large;
+    error.attempt = large.round;
+    if error.path.0.is_empty() {
+        let (at, last) = (&large.file.directory, large.file.destination_name.as_bytes());
+        error.path = mover.engine.destination_path(at.root, &at.path, last);
+    }
+    let again = !in_place && (error.retryable() || error.class == ErrorClass::Fenced);
+    let stopping = mover.engine.control.is_stopping();
+    if again && large.round < retry::ATTEMPTS_MAX && !stopping {
+        mover.engine.reports.count(Counter::Retries);
+        let kind = TaskKind::Open { file: large.file.clone(), round: large.round + 1 };
+        mover.report.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+    } else {
+        mover.engine.error(error);
+    }
+}
+
+fn seal(
+    mover: &mut Mover<'_>,
+    large: &LargeFile,
+    pieces: &[HashedPieces],
+) -> Result<(), WriteError> {
+    let level = level::open_level(mover.engine, &large.file.directory)?;
+    let target = target_of(mover.engine, &level, large)?;
+    let content = source_version(mover, &level, large)?;
+    let source_path = || level.source_path(large.file.name.as_bytes());
+    let mut supply = mover.engine.local().supply_of(content, &source_path)?;
+    project::settle_project(mover.engine, &level, EntryKind::File, &mut supply.attributes, true)?;
+    let mut made = Vec::new();
+    if let Some(shape) = large.shape {
+        made.push(Made { shape, at: None, pieces: in_order(pieces, &shape)? });
+    }
+    let unfinished = open_temporary(mover, target, large)?;
+    let record = plan_entry::look(mover, &level, &large.file.name)?;
+    let last = large.file.destination_name.as_bytes();
+    let existing = mover.engine.end.visible(target, last);
+    // What was absent at the start has to be absent still.
+    let decision = if large.replaces { Decision::Replace } else { Decision::Create };
+    let planned = Planned { record, decision, existing, base: None };
+    mover.session.seal(file::order(mover.engine, &level, target, &planned), &supply, unfinished)?;
+    let elapsed = Duration::from_millis(large.opened_ms);
+    let opened = mover.engine.reports.started + elapsed;
+    let bytes = supply.metadata.size;
+    let extended = manifest_attributes::extended_to_keep(mover.engine, &supply.attributes);
+    let version = Some(supply.metadata);
+    let moved = CopyResult { bytes, made, version, extended, ..CopyResult::default() };
+    apply::account(mover, &level, &planned, moved, opened);
+    // Its chunks have counted them.
+    mover.spent.bytes -= bytes;
+    Ok(())
+}
+
+/// Removes the temporary file, without any access to the source, which may have failed.
+fn remove_temporary(engine: &Engine, large: &LargeFile) {
+    let at = &large.file.directory;
+    let target = engine
+        .root(at.root)
+        .and_then(|root| level::open_target(engine, &root, &at.path, at.destination));
+    let (name, is) = (&large.temporary, large.temporary_identity);
+    match target {
+        Ok(Some(target)) => _ = engine.end.remove_if_same(&target, name, is),
+        Ok(None) => {}
+        Err(error) => {
+            tracing::warn!(?error, "cannot remove a temporary; the next run removes it");
         }
     }
 }

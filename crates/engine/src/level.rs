@@ -93,144 +93,146 @@ impl Level {
     }
 }
 
-impl Engine {
-    /// Opens the directory of a task on both sides, and checks that it is unchanged.
-    pub(crate) fn open_level(&self, at: &DirectoryRef) -> Result<Level, EntryError> {
-        self.open_level_in(self.root(at.root)?, at)
-    }
+/// Opens the directory of a task on both sides, and checks that it is unchanged.
+pub(crate) fn open_level(engine: &Engine, at: &DirectoryRef) -> Result<Level, EntryError> {
+    open_level_in(engine, engine.root(at.root)?, at)
+}
 
-    /// Opens the directory of a root that is not in the job's table.
-    pub(crate) fn open_level_in(
-        &self,
-        root: Arc<Root>,
-        at: &DirectoryRef,
-    ) -> Result<Level, EntryError> {
-        let source = self.insist(|| self.open_source(&root, &at.path))?;
-        let shown = || root.source.display().join(&at.path);
-        self.check_identity(Side::Source, source.metadata.identity, at.source, shown)?;
-        let mut target = self.until_seen(|| self.open_target(&root, &at.path, at.destination))?;
-        if let Some(target) = &mut target {
-            target.made = at.made;
-        }
-        let base = self.open_base(&at.path);
-        Ok(Level {
-            root_id: at.root,
-            root,
-            path: at.path.clone(),
-            source,
-            target,
-            base,
-            ancestors: at.ancestors.clone(),
-        })
+/// Opens the directory of a root that is not in the job's table.
+pub(crate) fn open_level_in(
+    engine: &Engine,
+    root: Arc<Root>,
+    at: &DirectoryRef,
+) -> Result<Level, EntryError> {
+    let source = engine.insist(|| open_source(engine, &root, &at.path))?;
+    let shown = || root.source.display().join(&at.path);
+    check_identity(engine, Side::Source, source.metadata.identity, at.source, shown)?;
+    let mut target = engine.until_seen(|| open_target(engine, &root, &at.path, at.destination))?;
+    if let Some(target) = &mut target {
+        target.made = at.made;
     }
+    let base = open_base(engine, &at.path);
+    Ok(Level {
+        root_id: at.root,
+        root,
+        path: at.path.clone(),
+        source,
+        target,
+        base,
+        ancestors: at.ancestors.clone(),
+    })
+}
 
-    fn check_identity(
-        &self,
-        side: Side,
-        is: Identity,
-        expected: Identity,
-        shown: impl FnOnce() -> PathBytes,
-    ) -> Result<(), EntryError> {
-        if is == expected {
-            return Ok(());
-        }
-        let words = "another directory has replaced this one";
-        Err(EntryError::plain(side, Operation::Open, ErrorClass::Escaped, shown(), words))
+fn check_identity(
+    _engine: &Engine,
+    side: Side,
+    is: Identity,
+    expected: Identity,
+    shown: impl FnOnce() -> PathBytes,
+) -> Result<(), EntryError> {
+    if is == expected {
+        return Ok(());
     }
+    let words = "another directory has replaced this one";
+    Err(EntryError::plain(side, Operation::Open, ErrorClass::Escaped, shown(), words))
+}
 
-    pub(crate) fn open_source(
-        &self,
-        root: &Root,
-        at: &TreePath,
-    ) -> Result<SourceDirectory, EntryError> {
-        self.end.open_source(&root.source, at, self.spec.follows_links())
-    }
+pub(crate) fn open_source(
+    engine: &Engine,
+    root: &Root,
+    at: &TreePath,
+) -> Result<SourceDirectory, EntryError> {
+    engine.end.open_source(&root.source, at, engine.spec.follows_links())
+}
 
-    /// Whether a scan only searches for entries that are not in the manifest.
-    pub(crate) fn looks_for_unknown(&self, level: &Level) -> bool {
-        self.spec.verb == Verb::Verify && level.root.destination.is_none()
-    }
+/// Whether a scan only searches for entries that are not in the manifest.
+pub(crate) fn looks_for_unknown(engine: &Engine, level: &Level) -> bool {
+    engine.spec.verb == Verb::Verify && level.root.destination.is_none()
+}
 
-    /// Whether a symbolic link in this directory is followed: all are, or it is a command-line argument.
-    pub(crate) fn follows(&self, level: &Level) -> bool {
-        let argument = !level.root.is_directory && self.spec.selection.follow != FollowLinks::Never;
-        self.spec.follows_links() || argument
-    }
+/// Whether a symbolic link in this directory is followed: all are, or it is a command-line argument.
+pub(crate) fn follows(engine: &Engine, level: &Level) -> bool {
+    let argument = !level.root.is_directory && engine.spec.selection.follow != FollowLinks::Never;
+    engine.spec.follows_links() || argument
+}
 
-    pub(crate) fn open_target(
-        &self,
-        root: &Root,
-        at: &TreePath,
-        expected: Identity,
-    ) -> Result<Option<TargetDirectory>, EntryError> {
-        let Some(destination) = &root.destination else { return Ok(None) };
-        let Some(opened) = self.local().open_target(destination, at)? else { return Ok(None) };
-        let mut target = self.accept(opened)?;
-        // No task finishes the directory of a single entry, so it stays unchanged.
-        if root.is_directory {
-            target.opened_up = self.local().open_up(&target)?;
-        }
-        if expected != Identity::default() {
-            let is = target.metadata.identity;
-            self.check_identity(Side::Destination, is, expected, || target.place.own())?;
-        }
-        Ok(Some(target))
+pub(crate) fn open_target(
+    engine: &Engine,
+    root: &Root,
+    at: &TreePath,
+    expected: Identity,
+) -> Result<Option<TargetDirectory>, EntryError> {
+    let Some(destination) = &root.destination else { return Ok(None) };
+    let Some(opened) = engine.local().open_target(destination, at)? else { return Ok(None) };
+    let mut target = accept(engine, opened)?;
+    // No task finishes the directory of a single entry, so it stays unchanged.
+    if root.is_directory {
+        target.opened_up = engine.local().open_up(&target)?;
     }
+    if expected != Identity::default() {
+        let is = target.metadata.identity;
+        check_identity(engine, Side::Destination, is, expected, || target.place.own())?;
+    }
+    Ok(Some(target))
+}
 
-    /// Accepts a destination directory that was just opened or created, and completes what is known of it.
-    pub(crate) fn accept(
-        &self,
-        mut target: TargetDirectory,
-    ) -> Result<TargetDirectory, EntryError> {
-        if target.is_mount_root && self.spec.verb == Verb::Sync {
-            self.refuse_bound(&target)?;
-        }
-        target.steady = self.facts.directories_apart;
-        if self.dresses_by_record() {
-            // It may get one at any time, when its record is dealt with.
-            let known = if target.fresh { target.read_default_acl() } else { target.default_acl };
-            target.default_acl = Some(known.unwrap_or(0o777));
-        }
-        Ok(target)
+/// Accepts a destination directory that was just opened or created, and completes what is known of it.
+pub(crate) fn accept(
+    engine: &Engine,
+    mut target: TargetDirectory,
+) -> Result<TargetDirectory, EntryError> {
+    if target.is_mount_root && engine.spec.verb == Verb::Sync {
+        refuse_bound(engine, &target)?;
     }
+    target.steady = engine.facts.directories_apart;
+    if engine.dresses_by_record() {
+        // It may get one at any time, when its record is dealt with.
+        let known = if target.fresh { target.read_default_acl() } else { target.default_acl };
+        target.default_acl = Some(known.unwrap_or(0o777));
+    }
+    Ok(target)
+}
 
-    /// The directory of the base that corresponds to a directory of the job, opened from its parent if that is open.
-    pub(crate) fn open_base(&self, place: &TreePath) -> Option<Box<TargetDirectory>> {
-        let base = self.pass.sharing.as_ref()?.base.as_ref()?;
-        self.accept(self.end.open_base(&base.top, place)?).ok().map(Box::new)
-    }
+/// The directory of the base that corresponds to a directory of the job, opened from its parent if that is open.
+pub(crate) fn open_base(engine: &Engine, place: &TreePath) -> Option<Box<TargetDirectory>> {
+    let base = engine.pass.sharing.as_ref()?.base.as_ref()?;
+    accept(engine, engine.end.open_base(&base.top, place)?).ok().map(Box::new)
+}
 
-    pub(crate) fn enter_base(&self, above: &Level, name: &[u8]) -> Option<Box<TargetDirectory>> {
-        let above = above.base.as_ref()?;
-        self.accept(self.end.enter_base(above, name)?).ok().map(Box::new)
-    }
+pub(crate) fn enter_base(
+    engine: &Engine,
+    above: &Level,
+    name: &[u8],
+) -> Option<Box<TargetDirectory>> {
+    let above = above.base.as_ref()?;
+    accept(engine, engine.end.enter_base(above, name)?).ok().map(Box::new)
+}
 
-    /// Refuses a mount point in the destination at which a part of its own file system, or of the source's, is mounted:
-    /// entries written there also appear elsewhere, perhaps in the source itself.
-    fn refuse_bound(&self, target: &TargetDirectory) -> Result<(), EntryError> {
-        let shown = target.place.own();
-        let mut roots = self.places.roots.ids().filter_map(|id| self.root(id).ok());
-        if roots.any(|root| shown.below(root.written()).is_some_and(|below| below.is_root())) {
-            return Ok(());
-        }
-        let is_bound = target.is_on_device_above()?;
-        let mount = target.metadata.identity.mount;
-        let mut roots = self.places.roots.ids().filter_map(|id| self.root(id).ok());
-        if !is_bound && roots.all(|root| root.mount != mount) {
-            return Ok(());
-        }
-        let words = "this is a bind mount: its files also have other paths";
-        let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
-        Err(EntryError::plain(side, Operation::Open, class, shown, words))
+/// Refuses a mount point in the destination at which a part of its own file system, or of the source's, is mounted:
+/// entries written there also appear elsewhere, perhaps in the source itself.
+fn refuse_bound(engine: &Engine, target: &TargetDirectory) -> Result<(), EntryError> {
+    let shown = target.place.own();
+    let mut roots = engine.places.roots.ids().filter_map(|id| engine.root(id).ok());
+    if roots.any(|root| shown.below(root.written()).is_some_and(|below| below.is_root())) {
+        return Ok(());
     }
+    let is_bound = target.is_on_device_above()?;
+    let mount = target.metadata.identity.mount;
+    let mut roots = engine.places.roots.ids().filter_map(|id| engine.root(id).ok());
+    if !is_bound && roots.all(|root| root.mount != mount) {
+        return Ok(());
+    }
+    let words = "this is a bind mount: its files also have other paths";
+    let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
+    Err(EntryError::plain(side, Operation::Open, class, shown, words))
+}
 
-    /// Makes a directory writable that an earlier run has made immutable, or that is closed to its own owner.
-    ///
-    /// Only for a directory that will be finished, which restores its flags.
-    pub(crate) fn lift_directory(&self, level: &Level) -> bool {
-        let target = level.target.as_ref();
-        target.is_some_and(|target| self.local().lift_directory(&level.source, target))
-    }
+/// Makes a directory writable that an earlier run has made immutable, or that is closed to its own owner.
+///
+/// Only for a directory that will be finished, which restores its flags.
+pub(crate) fn lift_directory(engine: &Engine, level: &Level) -> bool {
+    let target = level.target.as_ref();
+    target.is_some_and(|target| engine.local().lift_directory(&level.source, target))
 }
 
 /// The reference to an entry of a level for tasks.

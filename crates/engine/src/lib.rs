@@ -69,6 +69,7 @@ mod snapshot_base;
 mod storage;
 mod submounts;
 mod sum;
+mod task_report;
 mod trust;
 mod verbs;
 mod verify;

@@ -9,6 +9,7 @@ use dmover_plan::verify::Differing;
 use serde_bytes::ByteBuf;
 
 use crate::context::Engine;
+use crate::level;
 use crate::level::Level;
 
 /// An attribute's name and value.
@@ -32,116 +33,114 @@ pub(crate) enum Whose {
     Destination,
 }
 
-impl Engine {
-    /// ACLs sorted by name, as the destination should have them.
-    pub(crate) fn acls(&self, attributes: &Attributes, whose: Whose) -> Vec<Named> {
-        let maps = whose == Whose::Source && !self.settable.ids.is_identity();
-        let acls = attributes.xattrs.iter().filter(|(name, _)| is_acl(name));
-        let mut acls: Vec<Named> = acls
-            .map(|(name, value)| {
-                let mapped = maps.then(|| self.settable.ids.posix_acl(value)).flatten();
-                (name.clone(), mapped.unwrap_or_else(|| value.clone()))
-            })
-            .collect();
-        acls.sort();
-        acls
-    }
+/// ACLs sorted by name, as the destination should have them.
+pub(crate) fn acls(engine: &Engine, attributes: &Attributes, whose: Whose) -> Vec<Named> {
+    let maps = whose == Whose::Source && !engine.settable.ids.is_identity();
+    let acls = attributes.xattrs.iter().filter(|(name, _)| is_acl(name));
+    let mut acls: Vec<Named> = acls
+        .map(|(name, value)| {
+            let mapped = maps.then(|| engine.settable.ids.posix_acl(value)).flatten();
+            (name.clone(), mapped.unwrap_or_else(|| value.clone()))
+        })
+        .collect();
+    acls.sort();
+    acls
+}
 
-    /// The attributes for a manifest.
-    pub(crate) fn extended(&self, attributes: &Attributes, whose: Whose) -> Extended {
-        let keeps = |attribute| self.spec.policy.preserve.has(attribute);
-        let named = |(name, value): &Named| NamedDigest {
-            name: ByteBuf::from(name.clone()),
-            digest: Hasher::digest(HashType::Blake3, value),
-        };
-        // What is not open has no flags to read.
-        let open = !attributes.is_pinned;
-        let Attributes { flags, project, .. } = attributes;
-        Extended {
-            xattrs: keeps(Attribute::Xattr)
-                .then(|| plain_xattrs(attributes).into_iter().map(named).collect()),
-            acls: keeps(Attribute::Acl)
-                .then(|| self.acls(attributes, whose).iter().map(named).collect()),
-            flags: (open && keeps(Attribute::Flags)).then_some(*flags),
-            project: (open && keeps(Attribute::Project)).then_some((project.id, project.inherit)),
-        }
+/// The attributes for a manifest.
+pub(crate) fn extended(engine: &Engine, attributes: &Attributes, whose: Whose) -> Extended {
+    let keeps = |attribute| engine.spec.policy.preserve.has(attribute);
+    let named = |(name, value): &Named| NamedDigest {
+        name: ByteBuf::from(name.clone()),
+        digest: Hasher::digest(HashType::Blake3, value),
+    };
+    // What is not open has no flags to read.
+    let open = !attributes.is_pinned;
+    let Attributes { flags, project, .. } = attributes;
+    Extended {
+        xattrs: keeps(Attribute::Xattr)
+            .then(|| plain_xattrs(attributes).into_iter().map(named).collect()),
+        acls: keeps(Attribute::Acl)
+            .then(|| acls(engine, attributes, whose).iter().map(named).collect()),
+        flags: (open && keeps(Attribute::Flags)).then_some(*flags),
+        project: (open && keeps(Attribute::Project)).then_some((project.id, project.inherit)),
     }
+}
 
-    /// The attributes of a copied entry, if a manifest is written.
-    pub(crate) fn extended_to_keep(&self, attributes: &Attributes) -> Extended {
-        if !self.proof.keeps_what_is_there() {
-            return Extended::default();
-        }
-        let extended = self.extended(attributes, Whose::Source);
-        Extended {
-            flags: extended.flags.filter(|_| attributes.knows_flags),
-            // Without a project of its own an entry takes that of its new directory.
-            project: extended.project.filter(|_| attributes.has_project()),
-            ..extended
-        }
+/// The attributes of a copied entry, if a manifest is written.
+pub(crate) fn extended_to_keep(engine: &Engine, attributes: &Attributes) -> Extended {
+    if !engine.proof.keeps_what_is_there() {
+        return Extended::default();
     }
+    let extended = extended(engine, attributes, Whose::Source);
+    Extended {
+        flags: extended.flags.filter(|_| attributes.knows_flags),
+        // Without a project of its own an entry takes that of its new directory.
+        project: extended.project.filter(|_| attributes.has_project()),
+        ..extended
+    }
+}
 
-    /// How the present attributes of an entry differ from its manifest record.
-    pub(crate) fn extended_differences(
-        &self,
-        recorded: &Extended,
-        present: &Attributes,
-        whose: Whose,
-    ) -> Differing {
-        let found = self.extended(present, whose);
-        // Who wrote the manifest may have seen less than who reads it, or more.
-        let is_trusted = |named: &&NamedDigest| named.name.starts_with(PRIVILEGED);
-        let listed = recorded.xattrs.iter().flatten().any(|named| is_trusted(&named));
-        let both_see = listed && self.end.privilege.sees_trusted;
-        let seen = |extended: &Extended| -> Option<Vec<NamedDigest>> {
-            let counts = |named: &&NamedDigest| both_see || !is_trusted(named);
-            extended.xattrs.as_ref().map(|all| all.iter().filter(counts).cloned().collect())
-        };
-        let (mut kinds, mut unsettable) = (DifferenceSet::NONE, DifferenceSet::NONE);
-        let mut note = |kind, differs: bool| {
-            if differs {
-                kinds.insert(kind);
-            }
-        };
-        let (wanted, there) = (seen(recorded), seen(&found));
-        let is_there = |name: &[u8]| there.iter().flatten().any(|other| other.name == name);
-        let counts =
-            |named: &NamedDigest| self.settable.xattr_counts(&named.name, is_there(&named.name));
-        let mut settable = wanted.clone();
-        if let Some(all) = &mut settable {
-            all.retain(counts);
+/// How the present attributes of an entry differ from its manifest record.
+pub(crate) fn extended_differences(
+    engine: &Engine,
+    recorded: &Extended,
+    present: &Attributes,
+    whose: Whose,
+) -> Differing {
+    let found = extended(engine, present, whose);
+    // Who wrote the manifest may have seen less than who reads it, or more.
+    let is_trusted = |named: &&NamedDigest| named.name.starts_with(PRIVILEGED);
+    let listed = recorded.xattrs.iter().flatten().any(|named| is_trusted(&named));
+    let both_see = listed && engine.end.privilege.sees_trusted;
+    let seen = |extended: &Extended| -> Option<Vec<NamedDigest>> {
+        let counts = |named: &&NamedDigest| both_see || !is_trusted(named);
+        extended.xattrs.as_ref().map(|all| all.iter().filter(counts).cloned().collect())
+    };
+    let (mut kinds, mut unsettable) = (DifferenceSet::NONE, DifferenceSet::NONE);
+    let mut note = |kind, differs: bool| {
+        if differs {
+            kinds.insert(kind);
         }
-        note(DifferenceKind::Xattr, differ(settable.as_ref(), there.as_ref()));
-        note(DifferenceKind::Acl, differ(recorded.acls.as_ref(), found.acls.as_ref()));
-        note(DifferenceKind::Project, differ(recorded.project.as_ref(), found.project.as_ref()));
-        let flags = recorded.flags.zip(found.flags);
-        let settable_flags =
-            flags.map(|(one, other)| (self.settable.settable_flags(one, other), other));
-        let unlike =
-            |flags: Option<(u32, u32)>| flags.is_some_and(|(one, other)| flags_differ(one, other));
-        note(DifferenceKind::Flags, unlike(settable_flags));
-        if !kinds.has(DifferenceKind::Xattr) && differ(wanted.as_ref(), there.as_ref()) {
-            unsettable.insert(DifferenceKind::Xattr);
-        }
-        if !kinds.has(DifferenceKind::Flags) && unlike(flags) {
-            unsettable.insert(DifferenceKind::Flags);
-        }
-        Differing { kinds, unsettable }
+    };
+    let (wanted, there) = (seen(recorded), seen(&found));
+    let is_there = |name: &[u8]| there.iter().flatten().any(|other| other.name == name);
+    let counts =
+        |named: &NamedDigest| engine.settable.xattr_counts(&named.name, is_there(&named.name));
+    let mut settable = wanted.clone();
+    if let Some(all) = &mut settable {
+        all.retain(counts);
     }
+    note(DifferenceKind::Xattr, differ(settable.as_ref(), there.as_ref()));
+    note(DifferenceKind::Acl, differ(recorded.acls.as_ref(), found.acls.as_ref()));
+    note(DifferenceKind::Project, differ(recorded.project.as_ref(), found.project.as_ref()));
+    let flags = recorded.flags.zip(found.flags);
+    let settable_flags =
+        flags.map(|(one, other)| (engine.settable.settable_flags(one, other), other));
+    let unlike =
+        |flags: Option<(u32, u32)>| flags.is_some_and(|(one, other)| flags_differ(one, other));
+    note(DifferenceKind::Flags, unlike(settable_flags));
+    if !kinds.has(DifferenceKind::Xattr) && differ(wanted.as_ref(), there.as_ref()) {
+        unsettable.insert(DifferenceKind::Xattr);
+    }
+    if !kinds.has(DifferenceKind::Flags) && unlike(flags) {
+        unsettable.insert(DifferenceKind::Flags);
+    }
+    Differing { kinds, unsettable }
+}
 
-    /// The attributes for a manifest of an entry without content that is skipped as equal.
-    pub(crate) fn extended_of_skipped(
-        &self,
-        level: &Level,
-        record: &EntryRecord,
-    ) -> Result<Extended, EntryError> {
-        if !self.proof.keeps_what_is_there() {
-            return Ok(Extended::default());
-        }
-        let follows = self.follows(level);
-        let entry = self.local().open_entry(&level.source, record, follows)?;
-        Ok(self.extended_to_keep(&entry.attributes))
+/// The attributes for a manifest of an entry without content that is skipped as equal.
+pub(crate) fn extended_of_skipped(
+    engine: &Engine,
+    level: &Level,
+    record: &EntryRecord,
+) -> Result<Extended, EntryError> {
+    if !engine.proof.keeps_what_is_there() {
+        return Ok(Extended::default());
     }
+    let follows = level::follows(engine, level);
+    let entry = engine.local().open_entry(&level.source, record, follows)?;
+    Ok(extended_to_keep(engine, &entry.attributes))
 }
 
 /// Whether both values are known and differ.

@@ -9,45 +9,50 @@ use dmover_model::{EntryError, RootId, TreePath};
 use dmover_observe::Counter;
 use std::sync::Arc;
 
+use crate::alike;
+use crate::catalog_survey;
+use crate::context::Engine;
 use crate::level::Level;
 use crate::mover::Mover;
 
-impl Mover<'_> {
-    /// Removes permissions from a destination directory that its source does not give.
-    pub(crate) fn narrow(&self, level: &mut Level) -> Result<(), EntryError> {
-        let engine = self.engine;
-        let Some(target) = &level.target else { return Ok(()) };
-        let (new, old) = (&level.source.metadata, &target.metadata);
-        let wide = old.mode & OTHERS != 0 || engine.local().owner_to_set(new, old).is_some();
-        let unlike = self.is_unlike(new, old) || engine.is_touched(level, new, old);
-        if target.made || !wide || !unlike || !engine.local().rules.sets_modes() {
-            return Ok(());
-        }
-        let narrowed = engine.local().narrow_directory(&level.source, target)?;
-        if let (Some(now), Some(target)) = (narrowed, &mut level.target) {
-            let before = std::mem::replace(&mut target.metadata, now);
-            target.narrowed = Some(Box::new(before));
-            engine.reports.count(Counter::DirectoriesUpdated);
-        }
-        Ok(())
+/// Removes permissions from a destination directory that its source does not give.
+pub(crate) fn narrow(engine: &Engine, level: &mut Level) -> Result<(), EntryError> {
+    let Some(target) = &level.target else { return Ok(()) };
+    let (new, old) = (&level.source.metadata, &target.metadata);
+    let wide = old.mode & OTHERS != 0 || engine.local().owner_to_set(new, old).is_some();
+    let unlike = alike::is_unlike(engine, new, old) || alike::is_touched(engine, level, new, old);
+    if target.made || !wide || !unlike || !engine.local().rules.sets_modes() {
+        return Ok(());
     }
+    let narrowed = engine.local().narrow_directory(&level.source, target)?;
+    if let (Some(now), Some(target)) = (narrowed, &mut level.target) {
+        let before = std::mem::replace(&mut target.metadata, now);
+        target.narrowed = Some(Box::new(before));
+        engine.reports.count(Counter::DirectoriesUpdated);
+    }
+    Ok(())
+}
 
-    /// Narrows a directory and all directories above it, before an entry is moved into it.
-    pub(crate) fn narrow_above(&self, root: &Arc<Root>, at: &TreePath) -> Result<(), EntryError> {
-        if !self.session.local.rules.sets_modes() || self.narrowed.borrow().as_ref() == Some(at) {
-            return Ok(());
-        }
-        let mut place = TreePath::root();
-        for component in std::iter::once(None).chain(at.components().map(Some)) {
-            place = component.map_or(place.clone(), |name| place.join(name));
-            match self.engine.level_at(RootId::ONLY, root, place.clone()) {
-                Ok(mut level) => self.narrow(&mut level)?,
-                // It is made, closed to all others.
-                Err(error) if is_absent(&error) => break,
-                Err(error) => return Err(error),
-            }
-        }
-        *self.narrowed.borrow_mut() = Some(at.clone());
-        Ok(())
+/// Narrows a directory and all directories above it, before an entry is moved into it.
+pub(crate) fn narrow_above(
+    mover: &Mover<'_>,
+    root: &Arc<Root>,
+    at: &TreePath,
+) -> Result<(), EntryError> {
+    if !mover.session.local.rules.sets_modes() || mover.seen.narrowed.borrow().as_ref() == Some(at)
+    {
+        return Ok(());
     }
+    let mut place = TreePath::root();
+    for component in std::iter::once(None).chain(at.components().map(Some)) {
+        place = component.map_or(place.clone(), |name| place.join(name));
+        match catalog_survey::level_at(mover.engine, RootId::ONLY, root, place.clone()) {
+            Ok(mut level) => narrow(mover.engine, &mut level)?,
+            // It is made, closed to all others.
+            Err(error) if is_absent(&error) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    *mover.seen.narrowed.borrow_mut() = Some(at.clone());
+    Ok(())
 }

@@ -6,26 +6,24 @@ use dmover_model::{EntryError, EntryKind, Verb};
 use crate::context::Engine;
 use crate::level::Level;
 
-impl Engine {
-    /// An entry of this level, or the level's own directory, whose project is to be determined.
-    pub(crate) fn project_of<'l>(&self, level: &'l Level, kind: EntryKind) -> ProjectOf<'l> {
-        ProjectOf {
-            from: &level.source,
-            to: level.target.as_ref(),
-            root: level.root.destination.as_ref(),
-            kind,
-            is_filled: self.spec.verb == Verb::Sync && self.facts.history.seen_before.is_some(),
-        }
+/// An entry of this level, or the level's own directory, whose project is to be determined.
+pub(crate) fn project_of<'l>(engine: &Engine, level: &'l Level, kind: EntryKind) -> ProjectOf<'l> {
+    ProjectOf {
+        from: &level.source,
+        to: level.target.as_ref(),
+        root: level.root.destination.as_ref(),
+        kind,
+        is_filled: engine.spec.verb == Verb::Sync && engine.facts.history.seen_before.is_some(),
     }
+}
 
-    /// Determines the project id for the copy of an entry with these attributes.
-    pub(crate) fn settle_project(
-        &self,
-        level: &Level,
-        kind: EntryKind,
-        attributes: &mut Attributes,
-        is_new: bool,
-    ) -> Result<(), EntryError> {
-        self.local().settle_project(self.project_of(level, kind), attributes, is_new)
-    }
+/// Determines the project id for the copy of an entry with these attributes.
+pub(crate) fn settle_project(
+    engine: &Engine,
+    level: &Level,
+    kind: EntryKind,
+    attributes: &mut Attributes,
+    is_new: bool,
+) -> Result<(), EntryError> {
+    engine.local().settle_project(project_of(engine, level, kind), attributes, is_new)
 }

@@ -6,10 +6,14 @@ use dmover_observe::{Counter, activity};
 use dmover_plan::history::is_racy;
 use dmover_plan::temporary::is_temporary;
 
+use crate::alike;
 use crate::context::Engine;
+use crate::extra;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use crate::plan_names;
 use crate::queue::Class;
+use crate::storage;
 
 /// After this many files the mover checks its budget and whether other movers wait.
 const PAUSE_EVERY: u64 = 64;
@@ -23,92 +27,93 @@ pub(crate) struct QuickCheck {
     over: bool,
 }
 
-impl Engine {
-    /// Whether two stats are enough for a file without a visible difference.
-    fn allows_quick_check(&self, level: &Level) -> bool {
-        let policy = &self.spec.policy;
-        let closely = policy.sync.as_ref().is_some_and(|sync| sync.checksum);
-        self.spec.verb.fills()
-            && level.target.as_ref().is_some_and(|target| !target.fresh && !target.folds_case)
-            && self.asks_nothing_of_names(level)
-            && level.root.range.is_none()
-            && policy.overwrite == Overwrite::Changed
-            && policy.digest.is_none()
-            && !closely
-            && self.proof.recorder.is_none()
-            && self.settable.ids.is_identity()
-            && self.spec.limits.operations_per_s.is_none()
-            && !self.reports.wants_items()
-    }
+/// Whether two stats are enough for a file without a visible difference.
+fn allows_quick_check(engine: &Engine, level: &Level) -> bool {
+    let policy = &engine.spec.policy;
+    let closely = policy.sync.as_ref().is_some_and(|sync| sync.checksum);
+    engine.spec.verb.fills()
+        && level.target.as_ref().is_some_and(|target| !target.fresh && !target.folds_case)
+        && plan_names::asks_nothing_of_names(engine, level)
+        && level.root.range.is_none()
+        && policy.overwrite == Overwrite::Changed
+        && policy.digest.is_none()
+        && !closely
+        && engine.proof.recorder.is_none()
+        && engine.settable.ids.is_identity()
+        && engine.spec.limits.operations_per_s.is_none()
+        && !engine.reports.wants_items()
 }
 
-impl Mover<'_> {
-    /// A quick check for the files of a directory, if it is possible there.
-    pub(crate) fn quick_check(&self, level: &Level) -> Option<QuickCheck> {
-        let resumed = self.lease.task.resumed;
-        (!resumed && self.engine.allows_quick_check(level)).then(QuickCheck::default)
-    }
+/// A quick check for the files of a directory, if it is possible there.
+pub(crate) fn quick_check(mover: &Mover<'_>, level: &Level) -> Option<QuickCheck> {
+    let resumed = mover.lease.task.resumed;
+    (!resumed && allows_quick_check(mover.engine, level)).then(QuickCheck::default)
+}
 
-    /// Whether a regular file is up to date. If in doubt it is not, and the normal way decides.
-    pub(crate) fn is_left_alone(
-        &mut self,
-        level: &Level,
-        name: &[u8],
-        quick_check: &mut QuickCheck,
-    ) -> bool {
-        let Some(target) = level.target.as_ref().filter(|_| !quick_check.over) else {
-            return false;
-        };
-        if quick_check.files % PAUSE_EVERY == PAUSE_EVERY - 1 {
-            self.lease.extend();
-            quick_check.over = self.queue.is_hungry(Class::Small)
-                || self.budget_is_spent()
-                || self.engine.control.is_stopping();
-        }
-        let Some(both) = look_at_both(&level.source, target, name) else { return false };
-        if is_temporary(name)
-            || self.engine.doubts.has(&level.path, name)
-            || self.engine.doubts.was_renamed(&level.path, name)
-            || !self.is_plainly_equal(level, target, &both)
-            || self.engine.is_suspect(level, name, both.old_change())
-        {
-            return false;
-        }
-        quick_check.files += 1;
-        quick_check.bytes += both.size();
-        self.spent.entries += 1;
-        activity::did(activity::ENTRY_WORK);
-        true
+/// Whether a regular file is up to date. If in doubt it is not, and the normal way decides.
+pub(crate) fn is_left_alone(
+    mover: &mut Mover<'_>,
+    level: &Level,
+    name: &[u8],
+    quick_check: &mut QuickCheck,
+) -> bool {
+    let Some(target) = level.target.as_ref().filter(|_| !quick_check.over) else {
+        return false;
+    };
+    if quick_check.files % PAUSE_EVERY == PAUSE_EVERY - 1 {
+        mover.lease.extend();
+        quick_check.over = mover.queue.is_hungry(Class::Small)
+            || mover.budget_is_spent()
+            || mover.engine.control.is_stopping();
     }
+    let Some(both) = look_at_both(&level.source, target, name) else { return false };
+    if is_temporary(name)
+        || mover.engine.doubts.has(&level.path, name)
+        || mover.engine.doubts.was_renamed(&level.path, name)
+        || !is_plainly_equal(mover.engine, level, target, &both)
+        || storage::is_suspect(mover.engine, level, name, both.old_change())
+    {
+        return false;
+    }
+    quick_check.files += 1;
+    quick_check.bytes += both.size();
+    mover.spent.entries += 1;
+    activity::did(activity::ENTRY_WORK);
+    true
+}
 
-    fn is_plainly_equal(&self, level: &Level, target: &TargetDirectory, both: &BothSides) -> bool {
-        // What has several names in a snapshot that is being made is looked up.
-        let alone = self.engine.pass.sharing.is_none() || both.old_links() == 1;
-        let alike = alone && both.are_alike(target.facts.granularity_ns());
-        if !alike || self.engine.spec.policy.sync.is_none() {
-            return alike;
-        }
-        let (new, old) = both.metadata(&self.engine.end.mounts);
-        !self.engine.is_touched(level, &new, &old)
-            && !self.engine.facts.history.is_foreign(level.clocks(), &old)
-            && !is_racy(&new, &old)
+fn is_plainly_equal(
+    engine: &Engine,
+    level: &Level,
+    target: &TargetDirectory,
+    both: &BothSides,
+) -> bool {
+    // What has several names in a snapshot that is being made is looked up.
+    let alone = engine.pass.sharing.is_none() || both.old_links() == 1;
+    let alike = alone && both.are_alike(target.facts.granularity_ns());
+    if !alike || engine.spec.policy.sync.is_none() {
+        return alike;
     }
+    let (new, old) = both.metadata(&engine.end.mounts);
+    !alike::is_touched(engine, level, &new, &old)
+        && !engine.facts.history.is_foreign(level.clocks(), &old)
+        && !is_racy(&new, &old)
+}
 
-    /// Counts the skipped files.
-    pub(crate) fn end_quick_check(&self, quick_check: Option<QuickCheck>) {
-        let Some(QuickCheck { files, bytes, .. }) =
-            quick_check.filter(|quick_check| quick_check.files > 0)
-        else {
-            return;
-        };
-        for (counter, amount) in [
-            (Counter::EntriesFound, files),
-            (Counter::BytesFound, bytes),
-            (Counter::EntriesSkipped, files),
-            (Counter::BytesSkipped, bytes),
-        ] {
-            self.engine.reports.add(counter, amount);
-        }
-        self.note_had(files);
+/// Counts the skipped files.
+pub(crate) fn end_quick_check(mover: &Mover<'_>, quick_check: Option<QuickCheck>) {
+    let Some(QuickCheck { files, bytes, .. }) =
+        quick_check.filter(|quick_check| quick_check.files > 0)
+    else {
+        return;
+    };
+    for (counter, amount) in [
+        (Counter::EntriesFound, files),
+        (Counter::BytesFound, bytes),
+        (Counter::EntriesSkipped, files),
+        (Counter::BytesSkipped, bytes),
+    ] {
+        mover.engine.reports.add(counter, amount);
     }
+    extra::note_had(mover, files);
 }

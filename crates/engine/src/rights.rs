@@ -4,54 +4,56 @@ use dmover_model::{EntryRecord, Metadata};
 use dmover_plan::decide::Decision;
 
 use crate::context::Engine;
+use crate::level;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 
-impl Engine {
-    /// The directory of the source, and this one at the destination or in the previous snapshot.
-    pub(crate) fn sides<'l>(&self, level: &'l Level, to: &'l TargetDirectory) -> Sides<'l> {
-        Sides { from: &level.source, to, follows: self.follows(level) }
-    }
+/// The directory of the source, and this one at the destination or in the previous snapshot.
+pub(crate) fn sides<'l>(engine: &Engine, level: &'l Level, to: &'l TargetDirectory) -> Sides<'l> {
+    Sides { from: &level.source, to, follows: level::follows(engine, level) }
 }
 
-impl Mover<'_> {
-    /// Whether a decision that keeps the inode would give it rights that its present owner does not have.
-    pub fn would_grant(
-        &self,
-        decision: Decision,
-        level: &Level,
-        (record, old): (&EntryRecord, &Metadata),
-    ) -> bool {
-        let keeps = [Decision::Inspect, Decision::Compare, Decision::UpdateInPlace];
-        keeps.contains(&decision) && level.root.range.is_none() && self.grants(level, record, old)
-    }
+/// Whether a decision that keeps the inode would give it rights that its present owner does not have.
+pub fn would_grant(
+    mover: &Mover<'_>,
+    decision: Decision,
+    level: &Level,
+    (record, old): (&EntryRecord, &Metadata),
+) -> bool {
+    let keeps = [Decision::Inspect, Decision::Compare, Decision::UpdateInPlace];
+    keeps.contains(&decision) && level.root.range.is_none() && grants(mover, level, record, old)
+}
 
-    /// Whether attributes of the source would give rights to a file of another user.
-    pub(crate) fn grants(&self, level: &Level, record: &EntryRecord, old: &Metadata) -> bool {
-        let target = level.target.as_ref();
-        target.is_some_and(|to| self.session.grants(self.engine.sides(level, to), record, old))
-    }
+/// Whether attributes of the source would give rights to a file of another user.
+pub(crate) fn grants(
+    mover: &Mover<'_>,
+    level: &Level,
+    record: &EntryRecord,
+    old: &Metadata,
+) -> bool {
+    let target = level.target.as_ref();
+    target.is_some_and(|to| mover.session.grants(sides(mover.engine, level, to), record, old))
+}
 
-    /// Whether attributes of the source would give rights to a file of ours, or to others the right to read it.
-    pub(crate) fn would_empower(
-        &self,
-        level: &Level,
-        record: &EntryRecord,
-        old: &Metadata,
-    ) -> bool {
-        let target = level.target.as_ref().filter(|_| level.root.range.is_none());
-        target
-            .is_some_and(|to| self.session.would_empower(self.engine.sides(level, to), record, old))
-    }
+/// Whether attributes of the source would give rights to a file of ours, or to others the right to read it.
+pub(crate) fn would_empower(
+    mover: &Mover<'_>,
+    level: &Level,
+    record: &EntryRecord,
+    old: &Metadata,
+) -> bool {
+    let target = level.target.as_ref().filter(|_| level.root.range.is_none());
+    target
+        .is_some_and(|to| mover.session.would_empower(sides(mover.engine, level, to), record, old))
+}
 
-    /// What to do with a file of an earlier snapshot that looks equal, before a clone of it gets the attributes of the
-    /// source.
-    pub(crate) fn before_a_clone(
-        &self,
-        level: &Level,
-        base: &TargetDirectory,
-        of: (&EntryRecord, &Metadata),
-    ) -> Decision {
-        self.session.before_a_clone(self.engine.sides(level, base), of)
-    }
+/// What to do with a file of an earlier snapshot that looks equal, before a clone of it gets the attributes of the
+/// source.
+pub(crate) fn before_a_clone(
+    mover: &Mover<'_>,
+    level: &Level,
+    base: &TargetDirectory,
+    of: (&EntryRecord, &Metadata),
+) -> Decision {
+    mover.session.before_a_clone(sides(mover.engine, level, base), of)
 }

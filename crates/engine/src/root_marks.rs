@@ -58,35 +58,32 @@ pub(crate) fn insist_on<T>(mut look: impl FnMut() -> Result<T, Fatal>) -> Result
     look()
 }
 
-impl Engine {
-    /// Refuses to continue if a root differs from that of the coordinator because of a new mount.
-    pub(crate) fn check_roots_again(&self) -> Result<(), Fatal> {
-        insist_on(|| {
-            let Some(Answer::Roots(Ok(known))) =
-                self.reports.desk.ask(|| CoordinatorRequest::Roots)
-            else {
-                return Err(Fatal::unavailable("the coordinator does not answer", AGAIN));
-            };
-            for (id, known) in self.places.roots.ids().zip(&known) {
-                let Ok(root) = self.root(id) else { continue };
-                if let Some(source) = root.source.here() {
-                    check_side(&self.end.mounts, source, (&known.0, false))?;
-                }
-                if let (Some(side), Some(known)) = (root.destination.as_ref(), known.1.as_ref()) {
-                    check_side(&self.end.mounts, side, (known, true))?;
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// The present identities of both ends of all roots.
-    pub(crate) fn marks(&self) -> Result<RootMarks, EntryError> {
-        let mark = |id| {
-            let root = self.root(id)?;
-            let there = root.destination.as_ref().map(|side| side.mark(&self.end.mounts, true));
-            Ok((root.source.mark(&self.end.mounts, false)?, there.transpose()?))
+/// Refuses to continue if a root differs from that of the coordinator because of a new mount.
+pub(crate) fn check_roots_again(engine: &Engine) -> Result<(), Fatal> {
+    insist_on(|| {
+        let Some(Answer::Roots(Ok(known))) = engine.reports.desk.ask(|| CoordinatorRequest::Roots)
+        else {
+            return Err(Fatal::unavailable("the coordinator does not answer", AGAIN));
         };
-        self.places.roots.ids().map(mark).collect()
-    }
+        for (id, known) in engine.places.roots.ids().zip(&known) {
+            let Ok(root) = engine.root(id) else { continue };
+            if let Some(source) = root.source.here() {
+                check_side(&engine.end.mounts, source, (&known.0, false))?;
+            }
+            if let (Some(side), Some(known)) = (root.destination.as_ref(), known.1.as_ref()) {
+                check_side(&engine.end.mounts, side, (known, true))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The present identities of both ends of all roots.
+pub(crate) fn marks(engine: &Engine) -> Result<RootMarks, EntryError> {
+    let mark = |id| {
+        let root = engine.root(id)?;
+        let there = root.destination.as_ref().map(|side| side.mark(&engine.end.mounts, true));
+        Ok((root.source.mark(&engine.end.mounts, false)?, there.transpose()?))
+    };
+    engine.places.roots.ids().map(mark).collect()
 }

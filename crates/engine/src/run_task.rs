@@ -6,67 +6,76 @@ use dmover_observe::{Activity, Counter, CurrentActivity, Spread, activity};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::apply;
+use crate::catalog_survey;
 use crate::context::Engine;
+use crate::directory;
+use crate::extra;
+use crate::large;
+use crate::level;
+use crate::links;
 use crate::mover::{Mover, Thread};
 use crate::permit::MoverPermit;
 use crate::queue::{Class, Queue};
+use crate::rename;
+use crate::scan;
+use crate::sum;
 use crate::verbs::{REPAIRS, strategy_of};
+use crate::verify;
 
-impl Mover<'_> {
-    /// Removes temporary files of an earlier run in the directory of this task, where no other task searches for them.
-    fn clean_up(&mut self, task: &Task) {
-        let places: Vec<&DirectoryRef> = match &task.kind {
-            TaskKind::Scan { directory, names } if !names.names().is_empty() => vec![directory],
-            TaskKind::Open { file, .. } => vec![&file.directory],
-            TaskKind::Links(groups) => groups
-                .iter()
-                .flat_map(|group| std::iter::once(&group.first).chain(&group.rest))
-                .map(|file| &file.directory)
-                .collect(),
-            _ => Vec::new(),
-        };
-        for place in places {
-            // A directory that cannot be opened is reported by the task itself.
-            let Ok(level) = self.engine.open_level(place) else { continue };
-            let Some(target) = &level.target else { continue };
-            let source = Some(&level.source.metadata);
-            if let Err(error) = self.remove_leftovers(target, source) {
-                self.engine.error(error);
-            }
+/// Removes temporary files of an earlier run in the directory of this task, where no other task searches for them.
+fn clean_up(mover: &mut Mover<'_>, task: &Task) {
+    let places: Vec<&DirectoryRef> = match &task.kind {
+        TaskKind::Scan { directory, names } if !names.names().is_empty() => vec![directory],
+        TaskKind::Open { file, .. } => vec![&file.directory],
+        TaskKind::Links(groups) => groups
+            .iter()
+            .flat_map(|group| std::iter::once(&group.first).chain(&group.rest))
+            .map(|file| &file.directory)
+            .collect(),
+        _ => Vec::new(),
+    };
+    for place in places {
+        // A directory that cannot be opened is reported by the task itself.
+        let Ok(level) = level::open_level(mover.engine, place) else { continue };
+        let Some(target) = &level.target else { continue };
+        let source = Some(&level.source.metadata);
+        if let Err(error) = directory::remove_leftovers(mover, target, source) {
+            mover.engine.error(error);
         }
     }
+}
 
-    fn run(&mut self, task: &Task) {
-        if task.resumed {
-            self.clean_up(task);
-        }
-        self.run_kind(task);
-        self.settle_later();
-        // A name that could not be given may stand for a directory by now.
-        self.hand_on_as_inherited();
+fn run(mover: &mut Mover<'_>, task: &Task) {
+    if task.resumed {
+        clean_up(mover, task);
     }
+    run_kind(mover, task);
+    apply::deferred_rename::settle_later(mover);
+    // A name that could not be given may stand for a directory by now.
+    large::hand_on_as_inherited(mover);
+}
 
-    fn run_kind(&mut self, task: &Task) {
-        match &task.kind {
-            TaskKind::Scan { directory, names } => self.run_scan(directory, names.clone()),
-            TaskKind::Open { file, round } => self.run_open(file, *round),
-            TaskKind::Chunk(chunk) => self.run_chunk(chunk),
-            TaskKind::Seal(seal) => self.run_seal(seal),
-            TaskKind::Links(groups) => self.run_links(groups),
-            TaskKind::Finish(directories) => self.run_finish(directories),
-            TaskKind::Delete(extra) => self.run_delete(extra),
-            TaskKind::Revisit(directories) => self.run_revisit(directories),
-            TaskKind::Rename(moves) => self.run_rename(moves),
-            TaskKind::Catalog(directories) => self.run_catalog(directories),
-            TaskKind::CatalogNames(places) => self.run_catalog_names(places),
-            TaskKind::Pairs(pairs) => self.run_pairs(pairs),
-            TaskKind::Sums(items) => self.run_sums(items),
-            TaskKind::Hash(task) => self.run_hash(task),
-            TaskKind::Conclude(task) => self.run_conclude(task),
-            TaskKind::Records(task) => self.run_records(task),
-            TaskKind::Compare(task) => self.run_compare(task),
-            TaskKind::Judge(task) => self.run_judge(task),
-        }
+fn run_kind(mover: &mut Mover<'_>, task: &Task) {
+    match &task.kind {
+        TaskKind::Scan { directory, names } => scan::run(mover, directory, names.clone()),
+        TaskKind::Open { file, round } => large::run_open(mover, file, *round),
+        TaskKind::Chunk(chunk) => large::run_chunk(mover, chunk),
+        TaskKind::Seal(seal) => large::run_seal(mover, seal),
+        TaskKind::Links(groups) => links::run(mover, groups),
+        TaskKind::Finish(directories) => directory::run_finish(mover, directories),
+        TaskKind::Delete(extra) => extra::delete::run(mover, extra),
+        TaskKind::Revisit(directories) => catalog_survey::run_revisit(mover, directories),
+        TaskKind::Rename(moves) => rename::run(mover, moves),
+        TaskKind::Catalog(directories) => catalog_survey::run_catalog(mover, directories),
+        TaskKind::CatalogNames(places) => catalog_survey::run_catalog_names(mover, places),
+        TaskKind::Pairs(pairs) => scan::list::run_pairs(mover, pairs),
+        TaskKind::Sums(items) => sum::run_sums(mover, items),
+        TaskKind::Hash(task) => sum::run_hash(mover, task),
+        TaskKind::Conclude(task) => sum::run_conclude(mover, task),
+        TaskKind::Records(task) => verify::records::run(mover, task),
+        TaskKind::Compare(task) => verify::content::run(mover, task),
+        TaskKind::Judge(task) => verify::run_judge(mover, task),
     }
 }
 
@@ -98,11 +107,11 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<CurrentA
             let class = Class::of(&lease.task) as usize;
             activity::begin(class);
             // After a panic, the task must not stay leased to a dead thread.
-            let run = std::panic::AssertUnwindSafe(|| mover.run(&lease.task));
+            let run = std::panic::AssertUnwindSafe(|| run(&mut mover, &lease.task));
             if std::panic::catch_unwind(run).is_err() {
                 engine.panicked(&lease.task);
                 // What ends the file has to know that a part of it is missing.
-                mover.fail_part("internal error in dmover during a part of it");
+                mover.report.fail_part("internal error in dmover during a part of it");
             }
             slot.end();
             let (outcome, elapsed) = mover.end();

@@ -15,7 +15,14 @@ use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 use dmover_schedule::sync::Mutex;
 
+use crate::alike;
+use crate::compare_content;
+use crate::context::Engine;
+use crate::doubts;
+use crate::file;
+use crate::level;
 use crate::level::{Level, TargetDirectory};
+use crate::made;
 use crate::mover::Mover;
 use crate::planned::{Based, CopyResult, Planned};
 use crate::sharing::{Base, Sharing};
@@ -54,99 +61,99 @@ impl Sharing {
     }
 }
 
-impl Mover<'_> {
-    /// Takes a file from the base. `None`: it must be copied.
-    pub(crate) fn take_from_base(
-        &mut self,
-        level: &Level,
-        target: &TargetDirectory,
-        planned: &Planned,
-    ) -> Result<Option<CopyResult>, WriteError> {
-        let (Some(based), Some(base)) = (&planned.base, &level.base) else { return Ok(None) };
-        let Some(sharing) = &self.engine.pass.sharing else { return Ok(None) };
-        if !planned.is_in_base() || !self.is_as_in_base(level, base, planned, sharing.share)? {
-            return Ok(None);
-        }
-        let taken = match sharing.share {
-            Share::Link => {
-                let (from, follows) = (&level.source, self.engine.follows(level));
-                let sides = Sides { from, to: target, follows };
-                self.session.link_from_base(sides, &planned.record, (base, &based.metadata))?
-            }
-            Share::Reflink => self.clone_from_base(level, target, planned, base, based)?,
-        };
-        if !taken {
-            return Ok(None);
-        }
-        self.engine.reports.add(Counter::BytesUnchanged, planned.record.metadata.size);
-        let kept = self.digest_of_skipped(level, &planned.record).map_err(WriteError::in_place)?;
-        Ok(Some(CopyResult { instead: Some(Decision::Share), ..kept }))
+/// Takes a file from the base. `None`: it must be copied.
+pub(crate) fn take_from_base(
+    mover: &mut Mover<'_>,
+    level: &Level,
+    target: &TargetDirectory,
+    planned: &Planned,
+) -> Result<Option<CopyResult>, WriteError> {
+    let (Some(based), Some(base)) = (&planned.base, &level.base) else { return Ok(None) };
+    let Some(sharing) = &mover.engine.pass.sharing else { return Ok(None) };
+    if !planned.is_in_base() || !is_as_in_base(mover, level, base, planned, sharing.share)? {
+        return Ok(None);
     }
+    let taken = match sharing.share {
+        Share::Link => {
+            let (from, follows) = (&level.source, level::follows(mover.engine, level));
+            let sides = Sides { from, to: target, follows };
+            mover.session.link_from_base(sides, &planned.record, (base, &based.metadata))?
+        }
+        Share::Reflink => clone_from_base(mover, level, target, planned, base, based)?,
+    };
+    if !taken {
+        return Ok(None);
+    }
+    mover.engine.reports.add(Counter::BytesUnchanged, planned.record.metadata.size);
+    let kept =
+        made::digest_of_skipped(mover, level, &planned.record).map_err(WriteError::in_place)?;
+    Ok(Some(CopyResult { instead: Some(Decision::Share), ..kept }))
+}
 
-    /// Checks more closely where there is a reason.
-    fn is_as_in_base(
-        &mut self,
-        level: &Level,
-        base: &TargetDirectory,
-        planned: &Planned,
-        share: Share,
-    ) -> Result<bool, EntryError> {
-        let (engine, record) = (self.engine, &planned.record);
-        let Some(based) = &planned.base else { return Ok(false) };
-        if based.decision == Decision::Skip {
-            return Ok(true);
-        }
-        let over = level.over(base)?;
-        if based.decision == Decision::Compare {
-            let pair = engine.open_pair(&over, record, &based.metadata, self.permit())?;
-            let source = &pair.source;
-            engine.note_writers(level, &record.name, source.open_file());
-            let all = ByteRange { start: 0, end: pair.source.metadata.size };
-            let differs = self.compare_range(&over, record, &pair, all)?;
-            engine.reports.count(Counter::FilesCompared);
-            if !differs.is_empty() {
-                return Ok(false);
-            }
-        }
-        if share == Share::Reflink {
-            return Ok(true); // it gets attributes of its own
-        }
-        let source = engine.open_source_file(level, record, self.permit())?;
-        let name = record.destination_name().as_bytes();
-        let shown = || level.source_path(record.name.as_bytes());
-        let other_shown = || level.target_path(name);
-        let paths: [&dyn Fn() -> PathBytes; 2] = [&shown, &other_shown];
-        let Some(attributes) = engine.local().attributes_beside(&source, base, name, paths)? else {
+/// Checks more closely where there is a reason.
+fn is_as_in_base(
+    mover: &mut Mover<'_>,
+    level: &Level,
+    base: &TargetDirectory,
+    planned: &Planned,
+    share: Share,
+) -> Result<bool, EntryError> {
+    let (engine, record) = (mover.engine, &planned.record);
+    let Some(based) = &planned.base else { return Ok(false) };
+    if based.decision == Decision::Skip {
+        return Ok(true);
+    }
+    let over = level.over(base)?;
+    if based.decision == Decision::Compare {
+        let pair =
+            compare_content::open_pair(engine, &over, record, &based.metadata, mover.permit())?;
+        let source = &pair.source;
+        doubts::note_writers(engine, level, &record.name, source.open_file());
+        let all = ByteRange { start: 0, end: pair.source.metadata.size };
+        let differs = compare_content::compare_range(mover, &over, record, &pair, all)?;
+        engine.reports.count(Counter::FilesCompared);
+        if !differs.is_empty() {
             return Ok(false);
-        };
-        let differs = engine.attribute_differences(level, EntryKind::File, &attributes)?;
-        Ok(differs.kinds.is_empty())
-    }
-
-    fn clone_from_base(
-        &mut self,
-        level: &Level,
-        target: &TargetDirectory,
-        planned: &Planned,
-        base: &TargetDirectory,
-        based: &Based,
-    ) -> Result<bool, WriteError> {
-        let (engine, record) = (self.engine, &planned.record);
-        let last = record.destination_name().as_bytes();
-        let Some(old) = self.session.local.open_in_base(base, last, &based.metadata) else {
-            return Ok(false);
-        };
-        let supply = engine.supply(level, record, self.permit())?;
-        if !supply.metadata.same_version(&record.metadata) {
-            return Err(changed(Side::Source, level.source_path(record.name.as_bytes())).into());
         }
-        self.session.clone_from_base(self.order(level, target, planned), &supply, &old)
     }
+    if share == Share::Reflink {
+        return Ok(true); // it gets attributes of its own
+    }
+    let source = file::open_source_file(engine, level, record, mover.permit())?;
+    let name = record.destination_name().as_bytes();
+    let shown = || level.source_path(record.name.as_bytes());
+    let other_shown = || level.target_path(name);
+    let paths: [&dyn Fn() -> PathBytes; 2] = [&shown, &other_shown];
+    let Some(attributes) = engine.local().attributes_beside(&source, base, name, paths)? else {
+        return Ok(false);
+    };
+    let differs = alike::attribute_differences(engine, level, EntryKind::File, &attributes)?;
+    Ok(differs.kinds.is_empty())
+}
 
-    /// Records a group of names that are one inode now.
-    pub(crate) fn note_linked(&self, level: &Level, name: &[u8], identity: Identity) {
-        let Some(sharing) = &self.engine.pass.sharing else { return };
-        // If it cannot be seen, it belongs to no source inode, and the next snapshot copies it again.
-        sharing.note(identity.inode, source_object(level, name).unwrap_or_default());
+fn clone_from_base(
+    mover: &mut Mover<'_>,
+    level: &Level,
+    target: &TargetDirectory,
+    planned: &Planned,
+    base: &TargetDirectory,
+    based: &Based,
+) -> Result<bool, WriteError> {
+    let (engine, record) = (mover.engine, &planned.record);
+    let last = record.destination_name().as_bytes();
+    let Some(old) = mover.session.local.open_in_base(base, last, &based.metadata) else {
+        return Ok(false);
+    };
+    let supply = file::supply(engine, level, record, mover.permit())?;
+    if !supply.metadata.same_version(&record.metadata) {
+        return Err(changed(Side::Source, level.source_path(record.name.as_bytes())).into());
     }
+    mover.session.clone_from_base(file::order(mover.engine, level, target, planned), &supply, &old)
+}
+
+/// Records a group of names that are one inode now.
+pub(crate) fn note_linked(engine: &Engine, level: &Level, name: &[u8], identity: Identity) {
+    let Some(sharing) = &engine.pass.sharing else { return };
+    // If it cannot be seen, it belongs to no source inode, and the next snapshot copies it again.
+    sharing.note(identity.inode, source_object(level, name).unwrap_or_default());
 }

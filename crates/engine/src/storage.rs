@@ -12,23 +12,26 @@ use crate::context::Engine;
 use crate::level::Level;
 use crate::trust::Known;
 
-impl Engine {
-    /// Whether a file that looks equal may lack content. `name`: at the destination; `found`: its change time and size
-    /// there.
-    pub(crate) fn is_suspect(&self, level: &Level, name: &[u8], found: (Timestamp, u64)) -> bool {
-        let (ctime, size) = found;
-        let Some(target) = level.target.as_ref().filter(|_| size > 0) else { return false };
-        // Of an interrupted pass, files that were flushed are recorded, and not checked again.
-        if self.facts.history.is_unfinished(level.clocks(), ctime) {
-            return true;
-        }
-        match self.facts.trust.of(ctime) {
-            Known::Whole => false,
-            Known::CutOff => true,
-            Known::Nothing => {
-                self.doubts.files_asked.fetch_add(1, Ordering::Relaxed);
-                lacks_data(&level.source, target, name, size)
-            }
+/// Whether a file that looks equal may lack content. `name`: at the destination; `found`: its change time and size
+/// there.
+pub(crate) fn is_suspect(
+    engine: &Engine,
+    level: &Level,
+    name: &[u8],
+    found: (Timestamp, u64),
+) -> bool {
+    let (ctime, size) = found;
+    let Some(target) = level.target.as_ref().filter(|_| size > 0) else { return false };
+    // Of an interrupted pass, files that were flushed are recorded, and not checked again.
+    if engine.facts.history.is_unfinished(level.clocks(), ctime) {
+        return true;
+    }
+    match engine.facts.trust.of(ctime) {
+        Known::Whole => false,
+        Known::CutOff => true,
+        Known::Nothing => {
+            engine.doubts.files_asked.fetch_add(1, Ordering::Relaxed);
+            lacks_data(&level.source, target, name, size)
         }
     }
 }

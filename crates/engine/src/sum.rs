@@ -18,8 +18,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::context::Engine;
+use crate::file;
+use crate::level;
 use crate::level::Level;
 use crate::mover::Mover;
+use crate::plan_entry;
 use crate::planned::CopyResult;
 use crate::queue::Class;
 
@@ -47,370 +50,357 @@ impl<'a> From<&'a SumItem> for Wanted<'a> {
 
 type Shown<'a> = &'a dyn Fn() -> PathBytes;
 
-impl Engine {
-    /// The digest policy for a file of a list or tree.
-    fn digest_policy(&self, wanted: Wanted<'_>) -> DigestPolicy {
-        let expected = wanted.expected.map(Expected::policy);
-        let policy = expected.or_else(|| self.spec.policy.digest.clone());
-        policy.unwrap_or_else(|| DigestPolicy::plain(HashType::default()))
-    }
+/// The digest policy for a file of a list or tree.
+fn digest_policy(engine: &Engine, wanted: Wanted<'_>) -> DigestPolicy {
+    let expected = wanted.expected.map(Expected::policy);
+    let policy = expected.or_else(|| engine.spec.policy.digest.clone());
+    policy.unwrap_or_else(|| DigestPolicy::plain(HashType::default()))
+}
 
-    /// First byte and number of bytes to hash.
-    fn part(&self, wanted: Wanted<'_>, size: u64) -> Part {
-        let whole = ByteRange { start: 0, end: u64::MAX };
-        let range = wanted.range.unwrap_or(whole);
-        let (start, end) = (range.start.min(size), range.end.min(size));
-        let shape = self.digest_policy(wanted).shape(end.saturating_sub(start));
-        Part { shape, start }
-    }
+/// First byte and number of bytes to hash.
+fn part_of(engine: &Engine, wanted: Wanted<'_>, size: u64) -> Part {
+    let whole = ByteRange { start: 0, end: u64::MAX };
+    let range = wanted.range.unwrap_or(whole);
+    let (start, end) = (range.start.min(size), range.end.min(size));
+    let shape = digest_policy(engine, wanted).shape(end.saturating_sub(start));
+    Part { shape, start }
+}
 
-    /// Whether a file of a tree becomes a task of its own: it needs several movers, or one for so long that others
-    /// could do the rest of the directory.
-    pub(crate) fn hashes_apart(&self, size: u64) -> bool {
-        const LONG: u64 = 4 << 20;
-        size >= LONG || self.hash_chunk(&self.part(Wanted::default(), size).shape).is_some()
-    }
+/// Whether a file of a tree becomes a task of its own: it needs several movers, or one for so long that others
+/// could do the rest of the directory.
+pub(crate) fn hashes_apart(engine: &Engine, size: u64) -> bool {
+    const LONG: u64 = 4 << 20;
+    size >= LONG || hash_chunk(engine, &part_of(engine, Wanted::default(), size).shape).is_some()
+}
 
-    /// The chunks that movers hash independently; `None` if one mover hashes all of it.
-    pub(crate) fn hash_chunk(&self, shape: &Shape) -> Option<u64> {
-        let demanded = self.spec.policy.split_bytes;
-        let bytes = chunk::chunk_bytes(shape.length(), self.resources.movers_max, demanded)?;
-        let bytes = bytes.max(1).checked_next_multiple_of(shape.piece())?;
-        (bytes < shape.length()).then_some(bytes)
+/// The chunks that movers hash independently; `None` if one mover hashes all of it.
+pub(crate) fn hash_chunk(engine: &Engine, shape: &Shape) -> Option<u64> {
+    let demanded = engine.spec.policy.split_bytes;
+    let bytes = chunk::chunk_bytes(shape.length(), engine.resources.movers_max, demanded)?;
+    let bytes = bytes.max(1).checked_next_multiple_of(shape.piece())?;
+    (bytes < shape.length()).then_some(bytes)
+}
+
+/// Hashes a file of a tree; any other entry has no content.
+pub(crate) fn sum_entry(
+    mover: &mut Mover<'_>,
+    level: &Level,
+    record: &EntryRecord,
+    opened: Option<Opened>,
+) -> Result<CopyResult, EntryError> {
+    if record.metadata.kind != EntryKind::File {
+        return Ok(CopyResult::default());
+    }
+    let opened = match opened {
+        Some(opened) => opened,
+        None => file::open_content(mover.engine, level, record, mover.permit())?,
+    };
+    let local = mover.session.local;
+    let permit = mover.permit();
+    let mut content = local.content_of_opened(&level.source, record, opened, permit)?;
+    content.is_stream = content.may_be_generated();
+    let shown = || level.source_path(record.name.as_bytes());
+    sum_whole(mover, &content, Wanted::default(), &shown, None)
+}
+
+/// Starts a large file of a tree.
+pub(crate) fn open_sum(
+    mover: &mut Mover<'_>,
+    level: &Level,
+    file: &FileRef,
+    round: u32,
+) -> Result<(), EntryError> {
+    let record = plan_entry::look(mover, level, &file.name)?;
+    let mut content = file::open_source_file(mover.engine, level, &record, mover.permit())?;
+    content.is_stream = content.may_be_generated();
+    let item = SumItem { round, ..plain_item(Subject::Entry(file.clone())) };
+    let shown = || level.source_path(file.name.as_bytes());
+    sum_content(mover, &content, &item, &shown)
+}
+
+/// Hashes files of a list, or starts large ones.
+pub(crate) fn run_sums(mover: &mut Mover<'_>, items: &[SumItem]) {
+    let mut items = VecDeque::from(items.to_vec());
+    while let Some(item) = items.pop_front() {
+        if mover.engine.control.is_stopping() {
+            items.push_front(item);
+            break;
+        }
+        if !mover.lease.holds() {
+            return; // they were reported as not attempted
+        }
+        sum_item(mover, &item, &mut items);
+        mover.lease.extend();
+        mover.spent.entries += 1;
+        if mover.queue.is_hungry(Class::Small) && items.len() > 1 {
+            let rest = items.split_off(items.len() / 2);
+            hand_back_sums(mover, rest);
+        }
+        if mover.budget_is_spent() {
+            break;
+        }
+    }
+    hand_back_sums(mover, items);
+}
+
+fn hand_back_sums(mover: &mut Mover<'_>, items: VecDeque<SumItem>) {
+    if !items.is_empty() {
+        let kind = TaskKind::Sums(items.into());
+        mover.report.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+        mover.report.flush();
     }
 }
 
-impl Mover<'_> {
-    /// Hashes a file of a tree; any other entry has no content.
-    pub(crate) fn sum_entry(
-        &mut self,
-        level: &Level,
-        record: &EntryRecord,
-        opened: Option<Opened>,
-    ) -> Result<CopyResult, EntryError> {
-        if record.metadata.kind != EntryKind::File {
-            return Ok(CopyResult::default());
-        }
-        let opened = match opened {
-            Some(opened) => opened,
-            None => self.engine.open_content(level, record, self.permit())?,
-        };
-        let local = self.session.local;
-        let permit = self.permit();
-        let mut content = local.content_of_opened(&level.source, record, opened, permit)?;
-        content.is_stream = content.may_be_generated();
-        let shown = || level.source_path(record.name.as_bytes());
-        self.sum_whole(&content, Wanted::default(), &shown, None)
-    }
-
-    /// Starts a large file of a tree.
-    pub(crate) fn open_sum(
-        &mut self,
-        level: &Level,
-        file: &FileRef,
-        round: u32,
-    ) -> Result<(), EntryError> {
-        let record = self.look(level, &file.name)?;
-        let mut content = self.engine.open_source_file(level, &record, self.permit())?;
-        content.is_stream = content.may_be_generated();
-        let item = SumItem { round, ..plain_item(Subject::Entry(file.clone())) };
-        let shown = || level.source_path(file.name.as_bytes());
-        self.sum_content(&content, &item, &shown)
-    }
-
-    /// Hashes files of a list, or starts large ones.
-    pub(crate) fn run_sums(&mut self, items: &[SumItem]) {
-        let mut items = VecDeque::from(items.to_vec());
-        while let Some(item) = items.pop_front() {
-            if self.engine.control.is_stopping() {
-                items.push_front(item);
-                break;
-            }
-            if !self.lease.holds() {
-                return; // they were reported as not attempted
-            }
-            self.sum_item(&item, &mut items);
-            self.lease.extend();
-            self.spent.entries += 1;
-            if self.queue.is_hungry(Class::Small) && items.len() > 1 {
-                let rest = items.split_off(items.len() / 2);
-                self.hand_back_sums(rest);
-            }
-            if self.budget_is_spent() {
-                break;
-            }
-        }
-        self.hand_back_sums(items);
-    }
-
-    fn hand_back_sums(&mut self, items: VecDeque<SumItem>) {
-        if !items.is_empty() {
-            let kind = TaskKind::Sums(items.into());
-            self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
-            self.flush();
-        }
-    }
-
-    /// Hashes a file. `rest`: those that this task has after it, which do not wait for a large one.
-    fn sum_item(&mut self, item: &SumItem, rest: &mut VecDeque<SumItem>) {
-        let likely = self.likely(item);
-        let item = likely.as_ref().unwrap_or(item);
-        self.engine.resources.limits.operation(&self.engine.control, self.lease);
-        let shown = || subject_path(self.engine, &item.subject);
-        let mut attempt = item.round;
-        let error = loop {
-            let mut again = true;
-            let result =
-                self.engine.open_subject(&item.subject, self.permit()).and_then(|content| {
-                    if content.metadata.size >= ALONE {
-                        // In halves: if all are large, each is handed back a few times and not once for each before it.
-                        let second = rest.split_off(rest.len() / 2);
-                        self.hand_back_sums(std::mem::take(rest));
-                        self.hand_back_sums(second);
-                    }
-                    // Data read from a pipe is gone: another attempt would hash only the rest.
-                    again =
-                        content.metadata.kind == EntryKind::File && item.subject != Subject::Stdin;
-                    self.sum_content(&content, item, &shown)
-                });
-            match result {
-                Ok(()) => return,
-                Err(error) if again && self.engine.may_pass(&error, attempt) => attempt += 1,
-                Err(error) => break EntryError { attempt, ..error },
-            }
-        };
-        self.engine.tell_unsummed(item, error);
-    }
-
-    /// Hashes open content, or cuts it into parts.
-    fn sum_content(
-        &mut self,
-        content: &Content,
-        item: &SumItem,
-        shown: Shown<'_>,
-    ) -> Result<(), EntryError> {
-        // What is read from a pipe cannot be read again.
-        let tries_both = match item.expected.as_ref().and_then(|expected| expected.guess) {
-            Some(Guess::Open) => true,
-            Some(Guess::Likely) => content.is_stream,
-            Some(Guess::Last) | None => false,
-        };
-        if tries_both {
-            return self.sum_with_both(content, item, shown);
-        }
-        let part = self.engine.part(item.into(), content.metadata.size);
-        match self.engine.hash_chunk(&part.shape).filter(|_| !content.is_stream) {
-            Some(chunk) => {
-                self.report_parts(content, item, part, chunk);
-                Ok(())
-            }
-            None => self.sum_whole(content, item.into(), shown, Some(part)).map(drop),
-        }
-    }
-
-    fn report_parts(&mut self, content: &Content, item: &SumItem, part: Part, chunk: u64) {
-        let file = HashedFile {
-            item: item.clone(),
-            version: content.metadata.version(),
-            start: part.start,
-            shape: part.shape,
-            begun_ms: self.engine.reports.started.elapsed().as_millis() as u64,
-        };
-        let conclude = ConcludeTask { file: file.clone(), pieces: Vec::new(), failure: None };
-        let finish = TaskKind::Conclude(Box::new(conclude));
-        let number = self.report(NewNode::new(Parent::Inherited, finish));
-        // What they should be is for the conclusion; there may be a million digests.
-        let item = SumItem { expected: None, ..file.item.clone() };
-        let file = HashedFile { item, ..file };
-        for range in chunk::chunks(part.shape.length(), chunk) {
-            let kind = TaskKind::Hash(Box::new(HashTask { file: file.clone(), range }));
-            self.outcome.tasks.push(NewTask { parent: Parent::New(number), kind });
-        }
-        self.flush();
-    }
-
-    fn sum_whole(
-        &mut self,
-        content: &Content,
-        wanted: Wanted<'_>,
-        shown: Shown<'_>,
-        part: Option<Part>,
-    ) -> Result<CopyResult, EntryError> {
-        let started = Instant::now();
-        let engine = self.engine;
-        // A pipe cannot be read again.
-        let item = wanted.item.filter(|_| content.metadata.kind == EntryKind::File);
-        let wanted = Wanted { item, ..wanted };
-        let (part, pieces) = if content.is_stream {
-            let policy = engine.digest_policy(wanted);
-            let [made] = self.session.digest_stream(content, wanted.range, [policy], shown)?;
-            made
-        } else {
-            let part = part.unwrap_or_else(|| engine.part(wanted, content.metadata.size));
-            let pieces = self.session.digest(content, part, part.all(), shown)?;
-            (part, pieces)
-        };
-        if content.metadata.kind == EntryKind::File {
-            engine.local().check_unchanged(content, shown)?;
-        }
-        self.tell_sum(wanted, part, pieces, started.elapsed(), shown)?;
-        Ok(CopyResult::bytes(part.shape.length()))
-    }
-
-    /// Hashes a part of a file. The last task of the file handles a failure.
-    pub(crate) fn run_hash(&mut self, task: &HashTask) {
-        match self.hash_part(task) {
-            Ok(digests) => {
-                self.outcome.pieces = Some(HashedPieces { start: task.range.start, digests });
-                self.outcome.covered = Some(task.range);
-                self.engine.reports.progress();
-            }
-            Err(error) => self.outcome.chunk_failure = Some(Box::new(error)),
-        }
-    }
-
-    fn hash_part(&mut self, task: &HashTask) -> Result<Vec<Digest>, EntryError> {
-        let HashedFile { item, version, start, shape, .. } = &task.file;
-        let engine = self.engine;
-        let shown = || subject_path(engine, &item.subject);
-        let content = engine.open_subject(&item.subject, self.permit())?;
-        if content.metadata.version() != *version {
-            return Err(changed(&shown, "the file changed while it was read"));
-        }
-        let part = Part { shape: *shape, start: *start };
-        let digests = self.session.digest(&content, part, task.range, &shown)?;
-        engine.local().check_unchanged(&content, &shown)?;
-        Ok(digests)
-    }
-
-    /// Finishes a file that was hashed in parts.
-    pub(crate) fn run_conclude(&mut self, task: &ConcludeTask) {
-        let HashedFile { item, shape, start, begun_ms, .. } = &task.file;
-        let shown = || subject_path(self.engine, &item.subject);
-        let part = Part { shape: *shape, start: *start };
-        let begun = self.engine.reports.started + Duration::from_millis(*begun_ms);
-        let result = match &task.failure {
-            None => in_order(&task.pieces, shape).and_then(|pieces| {
-                self.tell_sum(item.into(), part, pieces, begun.elapsed(), &shown)
-            }),
-            Some(error) => Err((**error).clone()),
-        };
-        let Err(mut error) = result else { return };
-        error.attempt = item.round;
-        if error.path.0.is_empty() {
-            error.path = shown();
-        }
-        let again = error.retryable() || error.class == ErrorClass::Fenced;
-        if again && item.round < retry::ATTEMPTS_MAX && !self.engine.control.is_stopping() {
-            self.engine.reports.count(Counter::Retries);
-            let kind = match &item.subject {
-                Subject::Entry(file) => {
-                    TaskKind::Open { file: file.clone(), round: item.round + 1 }
+/// Hashes a file. `rest`: those that this task has after it, which do not wait for a large one.
+fn sum_item(mover: &mut Mover<'_>, item: &SumItem, rest: &mut VecDeque<SumItem>) {
+    let likely = guess::likely(mover.engine, item);
+    let item = likely.as_ref().unwrap_or(item);
+    mover.engine.resources.limits.operation(&mover.engine.control, mover.lease);
+    let shown = || subject_path(mover.engine, &item.subject);
+    let mut attempt = item.round;
+    let error = loop {
+        let mut again = true;
+        let result =
+            open_subject(mover.engine, &item.subject, mover.permit()).and_then(|content| {
+                if content.metadata.size >= ALONE {
+                    // In halves: if all are large, each is handed back a few times and not once for each before it.
+                    let second = rest.split_off(rest.len() / 2);
+                    hand_back_sums(mover, std::mem::take(rest));
+                    hand_back_sums(mover, second);
                 }
-                _ => TaskKind::Sums(vec![SumItem { round: item.round + 1, ..item.clone() }]),
-            };
-            self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
-        } else {
-            self.engine.tell_unsummed(item, error);
+                // Data read from a pipe is gone: another attempt would hash only the rest.
+                again = content.metadata.kind == EntryKind::File && item.subject != Subject::Stdin;
+                sum_content(mover, &content, item, &shown)
+            });
+        match result {
+            Ok(()) => return,
+            Err(error) if again && mover.engine.may_pass(&error, attempt) => attempt += 1,
+            Err(error) => break EntryError { attempt, ..error },
         }
-    }
+    };
+    tell_unsummed(mover.engine, item, error);
+}
 
-    /// Computes the digest from its pieces, and reports it or the result of the check.
-    fn tell_sum(
-        &mut self,
-        wanted: Wanted<'_>,
-        Part { shape, start }: Part,
-        pieces: Vec<Digest>,
-        elapsed: Duration,
-        shown: Shown<'_>,
-    ) -> Result<(), EntryError> {
-        let engine = self.engine;
-        let digest = Fold::of(&shape, &pieces).ok_or_else(|| {
-            let words = "digests of some parts are missing; please report this as a bug in dmover";
-            EntryError::plain(Side::Source, Operation::Check, ErrorClass::Other, shown(), words)
-        })?;
-        if self.is_guessed_otherwise(wanted, &digest) {
-            return Ok(());
+/// Hashes open content, or cuts it into parts.
+fn sum_content(
+    mover: &mut Mover<'_>,
+    content: &Content,
+    item: &SumItem,
+    shown: Shown<'_>,
+) -> Result<(), EntryError> {
+    // What is read from a pipe cannot be read again.
+    let tries_both = match item.expected.as_ref().and_then(|expected| expected.guess) {
+        Some(Guess::Open) => true,
+        Some(Guess::Likely) => content.is_stream,
+        Some(Guess::Last) | None => false,
+    };
+    if tries_both {
+        return guess::sum_with_both(mover, content, item, shown);
+    }
+    let part = part_of(mover.engine, item.into(), content.metadata.size);
+    match hash_chunk(mover.engine, &part.shape).filter(|_| !content.is_stream) {
+        Some(chunk) => {
+            report_parts(mover, content, item, part, chunk);
+            Ok(())
         }
-        engine.reports.count(Counter::FilesHashed);
-        engine.reports.progress();
-        activity::did(activity::ENTRY_WORK);
-        let elapsed_us = elapsed.as_micros() as u64;
-        engine.reports.done(elapsed_us, shape.length());
-        engine.reports.slow(elapsed_us, shape.length(), shown);
-        let Some(expected) = wanted.expected else {
-            let wants = engine.spec.policy.digest.as_ref().is_some_and(|policy| policy.pieces);
-            let end = start + shape.length();
-            engine.reports.show(Event::Digest(FileDigest {
-                path: shown(),
-                number: wanted.number,
-                shape,
-                range: wanted.range.map(|_| ByteRange { start, end }),
-                digest,
-                pieces: if wants { pieces } else { Vec::new() },
-                elapsed_us,
-            }));
-            return Ok(());
-        };
-        let made = if expected.piece.is_some() { pieces } else { vec![digest] };
-        let same = made == expected.digests;
-        let guessed = expected.guess.filter(|_| same).map(|_| expected.hash);
-        let verdict = if same {
-            engine.reports.count(Counter::DigestsEqual);
-            Verdict::Same
-        } else {
-            engine.reports.count(Counter::DigestsDiffer);
-            let located = expected.piece.is_some();
-            let ranges = if located {
-                differing(&shape, start, &made, &expected.digests)
-            } else {
-                Vec::new()
-            };
-            Verdict::Differs { ranges }
-        };
-        engine.reports.show(Event::Checked {
-            path: shown(),
-            number: wanted.number.unwrap_or_default(),
-            verdict,
-            guessed,
-        });
-        Ok(())
+        None => sum_whole(mover, content, item.into(), shown, Some(part)).map(drop),
     }
 }
 
-impl Engine {
-    fn open_subject(&self, of: &Subject, permit: &dyn Permit) -> Result<Content, EntryError> {
-        let shown = || subject_path(self, of);
-        let open = |subject| self.local().open_subject(subject, permit, &shown);
-        match of {
-            Subject::Entry(file) => {
-                activity::at(Activity::SourceNames);
-                let level = self.open_level(&file.directory)?;
-                let (from, name) = (&level.source, file.name.as_bytes());
-                open(subject::Subject::Entry { from, name, follows: self.follows(&level) })
-            }
-            Subject::Path(path) => {
-                let path = self.places.base.join(path.to_path());
-                open(subject::Subject::Path(&path, &self.places.bounds.trees))
-            }
-            Subject::Stdin => open(subject::Subject::Input),
-        }
+fn report_parts(mover: &mut Mover<'_>, content: &Content, item: &SumItem, part: Part, chunk: u64) {
+    let file = HashedFile {
+        item: item.clone(),
+        version: content.metadata.version(),
+        start: part.start,
+        shape: part.shape,
+        begun_ms: mover.engine.reports.started.elapsed().as_millis() as u64,
+    };
+    let conclude = ConcludeTask { file: file.clone(), pieces: Vec::new(), failure: None };
+    let finish = TaskKind::Conclude(Box::new(conclude));
+    let number = mover.report.add_node(NewNode::new(Parent::Inherited, finish));
+    // What they should be is for the conclusion; there may be a million digests.
+    let item = SumItem { expected: None, ..file.item.clone() };
+    let file = HashedFile { item, ..file };
+    for range in chunk::chunks(part.shape.length(), chunk) {
+        let kind = TaskKind::Hash(Box::new(HashTask { file: file.clone(), range }));
+        mover.report.outcome.tasks.push(NewTask { parent: Parent::New(number), kind });
     }
+    mover.report.flush();
+}
 
-    /// Reports a file of a list or tree without a digest.
-    fn tell_unsummed(&self, item: &SumItem, error: EntryError) {
-        let path = error.path.clone();
-        let missing = has_no_place(&error);
-        let ignored = self.spec.policy.digest.as_ref().is_some_and(|policy| policy.ignore_missing);
-        if missing && ignored {
-            self.reports.count(Counter::FilesMissing);
-        } else {
-            self.error(error);
+fn sum_whole(
+    mover: &mut Mover<'_>,
+    content: &Content,
+    wanted: Wanted<'_>,
+    shown: Shown<'_>,
+    part: Option<Part>,
+) -> Result<CopyResult, EntryError> {
+    let started = Instant::now();
+    let engine = mover.engine;
+    // A pipe cannot be read again.
+    let item = wanted.item.filter(|_| content.metadata.kind == EntryKind::File);
+    let wanted = Wanted { item, ..wanted };
+    let (part, pieces) = if content.is_stream {
+        let policy = digest_policy(engine, wanted);
+        let [made] = mover.session.digest_stream(content, wanted.range, [policy], shown)?;
+        made
+    } else {
+        let part = part.unwrap_or_else(|| part_of(engine, wanted, content.metadata.size));
+        let pieces = mover.session.digest(content, part, part.all(), shown)?;
+        (part, pieces)
+    };
+    if content.metadata.kind == EntryKind::File {
+        engine.local().check_unchanged(content, shown)?;
+    }
+    tell_sum(mover, wanted, part, pieces, started.elapsed(), shown)?;
+    Ok(CopyResult::bytes(part.shape.length()))
+}
+
+/// Hashes a part of a file. The last task of the file handles a failure.
+pub(crate) fn run_hash(mover: &mut Mover<'_>, task: &HashTask) {
+    match hash_part(mover, task) {
+        Ok(digests) => {
+            mover.report.outcome.pieces = Some(HashedPieces { start: task.range.start, digests });
+            mover.report.outcome.covered = Some(task.range);
+            mover.engine.reports.progress();
         }
-        if let Some(number) = listed(item) {
-            let verdict = if missing { Verdict::Missing } else { Verdict::Unreadable };
-            self.reports.show(Event::Checked { path, number, verdict, guessed: None });
+        Err(error) => mover.report.outcome.chunk_failure = Some(Box::new(error)),
+    }
+}
+
+fn hash_part(mover: &mut Mover<'_>, task: &HashTask) -> Result<Vec<Digest>, EntryError> {
+    let HashedFile { item, version, start, shape, .. } = &task.file;
+    let engine = mover.engine;
+    let shown = || subject_path(engine, &item.subject);
+    let content = open_subject(engine, &item.subject, mover.permit())?;
+    if content.metadata.version() != *version {
+        return Err(changed(&shown, "the file changed while it was read"));
+    }
+    let part = Part { shape: *shape, start: *start };
+    let digests = mover.session.digest(&content, part, task.range, &shown)?;
+    engine.local().check_unchanged(&content, &shown)?;
+    Ok(digests)
+}
+
+/// Finishes a file that was hashed in parts.
+pub(crate) fn run_conclude(mover: &mut Mover<'_>, task: &ConcludeTask) {
+    let HashedFile { item, shape, start, begun_ms, .. } = &task.file;
+    let shown = || subject_path(mover.engine, &item.subject);
+    let part = Part { shape: *shape, start: *start };
+    let begun = mover.engine.reports.started + Duration::from_millis(*begun_ms);
+    let result = match &task.failure {
+        None => in_order(&task.pieces, shape)
+            .and_then(|pieces| tell_sum(mover, item.into(), part, pieces, begun.elapsed(), &shown)),
+        Some(error) => Err((**error).clone()),
+    };
+    let Err(mut error) = result else { return };
+    error.attempt = item.round;
+    if error.path.0.is_empty() {
+        error.path = shown();
+    }
+    let again = error.retryable() || error.class == ErrorClass::Fenced;
+    if again && item.round < retry::ATTEMPTS_MAX && !mover.engine.control.is_stopping() {
+        mover.engine.reports.count(Counter::Retries);
+        let kind = match &item.subject {
+            Subject::Entry(file) => TaskKind::Open { file: file.clone(), round: item.round + 1 },
+            _ => TaskKind::Sums(vec![SumItem { round: item.round + 1, ..item.clone() }]),
+        };
+        mover.report.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+    } else {
+        tell_unsummed(mover.engine, item, error);
+    }
+}
+
+/// Computes the digest from its pieces, and reports it or the result of the check.
+fn tell_sum(
+    mover: &mut Mover<'_>,
+    wanted: Wanted<'_>,
+    Part { shape, start }: Part,
+    pieces: Vec<Digest>,
+    elapsed: Duration,
+    shown: Shown<'_>,
+) -> Result<(), EntryError> {
+    let engine = mover.engine;
+    let digest = Fold::of(&shape, &pieces).ok_or_else(|| {
+        let words = "digests of some parts are missing; please report this as a bug in dmover";
+        EntryError::plain(Side::Source, Operation::Check, ErrorClass::Other, shown(), words)
+    })?;
+    if guess::is_guessed_otherwise(mover, wanted, &digest) {
+        return Ok(());
+    }
+    engine.reports.count(Counter::FilesHashed);
+    engine.reports.progress();
+    activity::did(activity::ENTRY_WORK);
+    let elapsed_us = elapsed.as_micros() as u64;
+    engine.reports.done(elapsed_us, shape.length());
+    engine.reports.slow(elapsed_us, shape.length(), shown);
+    let Some(expected) = wanted.expected else {
+        let wants = engine.spec.policy.digest.as_ref().is_some_and(|policy| policy.pieces);
+        let end = start + shape.length();
+        engine.reports.show(Event::Digest(FileDigest {
+            path: shown(),
+            number: wanted.number,
+            shape,
+            range: wanted.range.map(|_| ByteRange { start, end }),
+            digest,
+            pieces: if wants { pieces } else { Vec::new() },
+            elapsed_us,
+        }));
+        return Ok(());
+    };
+    let made = if expected.piece.is_some() { pieces } else { vec![digest] };
+    let same = made == expected.digests;
+    let guessed = expected.guess.filter(|_| same).map(|_| expected.hash);
+    let verdict = if same {
+        engine.reports.count(Counter::DigestsEqual);
+        Verdict::Same
+    } else {
+        engine.reports.count(Counter::DigestsDiffer);
+        let located = expected.piece.is_some();
+        let ranges =
+            if located { differing(&shape, start, &made, &expected.digests) } else { Vec::new() };
+        Verdict::Differs { ranges }
+    };
+    engine.reports.show(Event::Checked {
+        path: shown(),
+        number: wanted.number.unwrap_or_default(),
+        verdict,
+        guessed,
+    });
+    Ok(())
+}
+
+fn open_subject(engine: &Engine, of: &Subject, permit: &dyn Permit) -> Result<Content, EntryError> {
+    let shown = || subject_path(engine, of);
+    let open = |subject| engine.local().open_subject(subject, permit, &shown);
+    match of {
+        Subject::Entry(file) => {
+            activity::at(Activity::SourceNames);
+            let level = level::open_level(engine, &file.directory)?;
+            let (from, name) = (&level.source, file.name.as_bytes());
+            open(subject::Subject::Entry { from, name, follows: level::follows(engine, &level) })
         }
+        Subject::Path(path) => {
+            let path = engine.places.base.join(path.to_path());
+            open(subject::Subject::Path(&path, &engine.places.bounds.trees))
+        }
+        Subject::Stdin => open(subject::Subject::Input),
+    }
+}
+
+/// Reports a file of a list or tree without a digest.
+fn tell_unsummed(engine: &Engine, item: &SumItem, error: EntryError) {
+    let path = error.path.clone();
+    let missing = has_no_place(&error);
+    let ignored = engine.spec.policy.digest.as_ref().is_some_and(|policy| policy.ignore_missing);
+    if missing && ignored {
+        engine.reports.count(Counter::FilesMissing);
+    } else {
+        engine.error(error);
+    }
+    if let Some(number) = listed(item) {
+        let verdict = if missing { Verdict::Missing } else { Verdict::Unreadable };
+        engine.reports.show(Event::Checked { path, number, verdict, guessed: None });
     }
 }
 

@@ -3,10 +3,19 @@ use dmover_local::session::WriteError;
 use dmover_local::source::Opened;
 use dmover_model::{FileRef, LinkGroup, Metadata, Name, Verb};
 
+use crate::apply;
+use crate::checked_tree;
 use crate::context::Engine;
+use crate::large;
+use crate::level;
 use crate::level::Level;
+use crate::links;
 use crate::mover::{Mover, Strategy};
+use crate::plan_names;
 use crate::planned::{CopyResult, Planned};
+use crate::scan;
+use crate::sum;
+use crate::verify;
 
 /// The strategy of a verb.
 pub(crate) fn strategy_of(verb: Verb) -> &'static dyn Strategy {
@@ -37,7 +46,7 @@ impl Strategy for Filling {
         planned: &Planned,
         opened: Option<Opened>,
     ) -> Result<CopyResult, WriteError> {
-        mover.bring(level, planned, opened)
+        apply::bring(mover, level, planned, opened)
     }
 
     fn large_file(
@@ -46,31 +55,31 @@ impl Strategy for Filling {
         level: &Level,
         (file, round): (&FileRef, u32),
     ) -> Result<(), WriteError> {
-        mover.open_large(level, file, round)
+        large::open_large(mover, level, file, round)
     }
 
     fn is_in_parts(&self, mover: &Mover<'_>, metadata: &Metadata) -> bool {
-        mover.is_worth_splitting(metadata)
+        plan_names::is_worth_splitting(mover, metadata)
     }
 
     fn directory(&self, mover: &mut Mover<'_>, level: &Level) {
-        mover.show_directory(level);
+        scan::show_directory(mover.engine, level);
     }
 
     fn links(&self, mover: &mut Mover<'_>, group: &LinkGroup) {
         if mover.engine.spec.policy.dry_run {
-            mover.preview(group);
+            links::preview(mover, group);
         } else {
-            mover.link_group(group);
+            links::link_group(mover, group);
         }
     }
 
     fn opens_at_sight(&self, engine: &Engine, level: &Level) -> bool {
-        engine.takes_files_at_sight(level)
+        plan_names::takes_files_at_sight(engine, level)
     }
 
     fn file_at_sight(&self, mover: &mut Mover<'_>, level: &Level, name: Name) -> Option<Name> {
-        mover.take_at_sight(level, name)
+        plan_names::take_at_sight(mover, level, name)
     }
 }
 
@@ -82,7 +91,7 @@ impl Strategy for Summing {
         planned: &Planned,
         opened: Option<Opened>,
     ) -> Result<CopyResult, WriteError> {
-        Ok(mover.sum_entry(level, &planned.record, opened)?)
+        Ok(sum::sum_entry(mover, level, &planned.record, opened)?)
     }
 
     fn large_file(
@@ -91,15 +100,15 @@ impl Strategy for Summing {
         level: &Level,
         (file, round): (&FileRef, u32),
     ) -> Result<(), WriteError> {
-        Ok(mover.open_sum(level, file, round)?)
+        Ok(sum::open_sum(mover, level, file, round)?)
     }
 
     fn is_in_parts(&self, mover: &Mover<'_>, metadata: &Metadata) -> bool {
-        mover.engine.hashes_apart(metadata.size)
+        sum::hashes_apart(mover.engine, metadata.size)
     }
 
     fn directory(&self, mover: &mut Mover<'_>, level: &Level) {
-        mover.show_directory(level);
+        scan::show_directory(mover.engine, level);
     }
 
     fn links(&self, _mover: &mut Mover<'_>, _group: &LinkGroup) {
@@ -107,11 +116,11 @@ impl Strategy for Summing {
     }
 
     fn opens_at_sight(&self, engine: &Engine, level: &Level) -> bool {
-        engine.takes_files_at_sight(level)
+        plan_names::takes_files_at_sight(engine, level)
     }
 
     fn file_at_sight(&self, mover: &mut Mover<'_>, level: &Level, name: Name) -> Option<Name> {
-        mover.take_at_sight(level, name)
+        plan_names::take_at_sight(mover, level, name)
     }
 }
 
@@ -123,7 +132,7 @@ impl Strategy for Comparing {
         planned: &Planned,
         _opened: Option<Opened>,
     ) -> Result<CopyResult, WriteError> {
-        mover.verify_entry(level, planned, 1)
+        verify::verify_entry(mover, level, planned, 1)
     }
 
     fn large_file(
@@ -132,7 +141,7 @@ impl Strategy for Comparing {
         level: &Level,
         (file, round): (&FileRef, u32),
     ) -> Result<(), WriteError> {
-        mover.verify_again(level, &file.name, round)
+        verify::verify_again(mover, level, &file.name, round)
     }
 
     fn is_in_parts(&self, _mover: &Mover<'_>, _metadata: &Metadata) -> bool {
@@ -140,22 +149,22 @@ impl Strategy for Comparing {
     }
 
     fn directory(&self, mover: &mut Mover<'_>, level: &Level) {
-        if mover.engine.looks_for_unknown(level) {
-            mover.tell_unless_known(&level.path, &level.source.metadata);
+        if level::looks_for_unknown(mover.engine, level) {
+            checked_tree::tell_unless_known(mover.engine, &level.path, &level.source.metadata);
         } else {
-            mover.verify_directory(level);
+            verify::verify_directory(mover, level);
         }
     }
 
     fn links(&self, mover: &mut Mover<'_>, group: &LinkGroup) {
-        mover.verify_links(group);
+        verify::verify_links(mover, group);
     }
 
     fn opens_at_sight(&self, engine: &Engine, level: &Level) -> bool {
-        engine.compares_at_sight(level)
+        verify::content::compares_at_sight(engine, level)
     }
 
     fn file_at_sight(&self, mover: &mut Mover<'_>, level: &Level, name: Name) -> Option<Name> {
-        mover.compare_at_sight(level, name)
+        verify::content::compare_at_sight(mover, level, name)
     }
 }

@@ -1,4 +1,5 @@
 //! Files that wait under temporary names until one flush covers all of them.
+use dmover_local::error::CallFailed;
 use dmover_local::file::Temporary;
 use dmover_schedule::time::Instant;
 
@@ -24,9 +25,19 @@ pub(crate) struct WaitingFiles {
     pub directories: Vec<(Level, Vec<WaitingFile>)>,
     pub files: usize,
     pub bytes: u64,
+    /// Files of the present batch may be delayed.
+    pub puts_off: bool,
+    /// A flush has failed, so no waiting file may be renamed.
+    pub unflushed: Option<CallFailed>,
 }
 
 impl WaitingFiles {
+    /// Takes all files, so that none waits.
+    pub fn take(&mut self) -> Vec<(Level, Vec<WaitingFile>)> {
+        (self.files, self.bytes) = (0, 0);
+        std::mem::take(&mut self.directories)
+    }
+
     /// Whether any file of a directory waits.
     pub fn has(&self, level: &Level) -> bool {
         self.directories.iter().any(|(waiting, _)| waiting.path == level.path)

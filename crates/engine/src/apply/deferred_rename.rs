@@ -10,116 +10,115 @@ use dmover_model::{EntryError, Operation, Side};
 use dmover_observe::{Activity, activity};
 use dmover_schedule::time::Instant;
 
+use crate::apply;
+use crate::file;
 use crate::level::Level;
 use crate::mover::Mover;
+use crate::plan_entry;
 use crate::planned::{CopyResult, Planned};
-use crate::waiting_files::{WaitingFile, WaitingFiles};
+use crate::waiting_files::WaitingFile;
 
-impl Mover<'_> {
-    /// Delays the rename of a file. If its directory cannot be held open, the file is renamed now.
-    pub(crate) fn put_off(
-        &mut self,
-        level: &Level,
-        planned: Planned,
-        (moved, temporary): (CopyResult, Temporary),
-        started: Instant,
-    ) {
-        self.waiting.files += 1;
-        self.waiting.bytes += moved.bytes;
-        let waiting = WaitingFile { planned, moved, temporary, started };
-        match self.waiting.directories.last_mut().filter(|(last, _)| last.path == level.path) {
-            Some((_, files)) => files.push(waiting),
-            None => match level.again() {
-                Ok(own) => {
-                    self.engine.resources.hold_for_later();
-                    self.waiting.directories.push((own, vec![waiting]));
-                }
-                Err(_) => {
-                    self.make_written_durable();
-                    self.give_name(level, waiting);
-                }
-            },
-        }
-        if self.waiting.is_full() || self.engine.resources.holds_enough() {
-            self.settle_later();
+/// Delays the rename of a file. If its directory cannot be held open, the file is renamed now.
+pub(crate) fn put_off(
+    mover: &mut Mover<'_>,
+    level: &Level,
+    planned: Planned,
+    (moved, temporary): (CopyResult, Temporary),
+    started: Instant,
+) {
+    mover.waiting.files += 1;
+    mover.waiting.bytes += moved.bytes;
+    let waiting = WaitingFile { planned, moved, temporary, started };
+    match mover.waiting.directories.last_mut().filter(|(last, _)| last.path == level.path) {
+        Some((_, files)) => files.push(waiting),
+        None => match level.again() {
+            Ok(own) => {
+                mover.engine.resources.hold_for_later();
+                mover.waiting.directories.push((own, vec![waiting]));
+            }
+            Err(_) => {
+                make_written_durable(mover);
+                give_name(mover, level, waiting);
+            }
+        },
+    }
+    if mover.waiting.is_full() || mover.engine.resources.holds_enough() {
+        settle_later(mover);
+    }
+}
+
+/// Renames all waiting files.
+pub(crate) fn settle_later(mover: &mut Mover<'_>) {
+    let directories = mover.waiting.take();
+    if directories.is_empty() {
+        return;
+    }
+    make_written_durable(mover);
+    let count = directories.len();
+    for (level, files) in directories {
+        for waiting in files {
+            give_name(mover, &level, waiting);
+            mover.lease.extend();
         }
     }
+    mover.engine.resources.release_held(count);
+}
 
-    /// Renames all waiting files.
-    pub(crate) fn settle_later(&mut self) {
-        let WaitingFiles { directories, .. } = std::mem::take(&mut self.waiting);
-        if directories.is_empty() {
-            return;
-        }
-        self.make_written_durable();
-        let count = directories.len();
-        for (level, files) in directories {
-            for waiting in files {
-                self.give_name(&level, waiting);
-                self.lease.extend();
-            }
-        }
-        self.engine.resources.release_held(count);
+/// Flushes everything that was written so far.
+fn make_written_durable(mover: &mut Mover<'_>) {
+    activity::at(Activity::TargetData);
+    if let Err(error) = mover.session.flush_written() {
+        // The files under temporary names may not be whole: none gets its name.
+        mover.waiting.unflushed = Some(error);
     }
+}
 
-    /// Flushes everything that was written so far.
-    fn make_written_durable(&mut self) {
-        activity::at(Activity::TargetData);
-        if let Err(error) = self.session.flush_written() {
-            // The files under temporary names may not be whole: none gets its name.
-            self.unflushed = Some(error);
+fn give_name(mover: &mut Mover<'_>, level: &Level, waiting: WaitingFile) {
+    let WaitingFile { planned, moved, temporary, started } = waiting;
+    let Some(target) = &level.target else { return };
+    activity::at(Activity::TargetNames);
+    let last = planned.record.destination_name().as_bytes();
+    let engine = mover.engine;
+    let renamed = match mover.waiting.unflushed {
+        Some(error) => Err(error.at((Side::Destination, Operation::Sync), level.target_path(last))),
+        None if engine.control.is_over() => Err(cancelled(level.target_path(last))),
+        None => {
+            let Temporary { name, identity } = &temporary;
+            let (decision, identity) = (planned.decision, *identity);
+            let source = planned.record.metadata.identity;
+            mover.session.put_in_place(Renaming {
+                from: &level.source,
+                to: target,
+                name,
+                last,
+                decision,
+                locks: false,
+                identity,
+                source,
+                is_link: false,
+                others: file::names_beside(mover.engine, level),
+            })
         }
-    }
-
-    fn give_name(&mut self, level: &Level, waiting: WaitingFile) {
-        let WaitingFile { planned, moved, temporary, started } = waiting;
-        let Some(target) = &level.target else { return };
-        activity::at(Activity::TargetNames);
-        let last = planned.record.destination_name().as_bytes();
-        let engine = self.engine;
-        let renamed = match self.unflushed {
-            Some(error) => {
-                Err(error.at((Side::Destination, Operation::Sync), level.target_path(last)))
-            }
-            None if engine.control.is_over() => Err(cancelled(level.target_path(last))),
-            None => {
-                let Temporary { name, identity } = &temporary;
-                let (decision, identity) = (planned.decision, *identity);
-                let source = planned.record.metadata.identity;
-                self.session.put_in_place(Renaming {
-                    from: &level.source,
-                    to: target,
-                    name,
-                    last,
-                    decision,
-                    locks: false,
-                    identity,
-                    source,
-                    is_link: false,
-                    others: self.names_beside(level),
-                })
-            }
-        };
-        match renamed {
-            Ok(()) => self.account(level, &planned, moved, started),
-            Err(error) => {
-                self.session.drop_temporary(target, &temporary, last);
-                self.try_once_more(level, &planned, error);
-            }
+    };
+    match renamed {
+        Ok(()) => apply::account(mover, level, &planned, moved, started),
+        Err(error) => {
+            mover.session.drop_temporary(target, &temporary, last);
+            try_once_more(mover, level, &planned, error);
         }
     }
+}
 
-    /// Copies a file again whose rename failed, if the reason may be temporary.
-    fn try_once_more(&mut self, level: &Level, planned: &Planned, error: EntryError) {
-        if self.unflushed.is_some() || !self.engine.may_pass(&error, 1) {
-            return self.engine.error(error);
+/// Copies a file again whose rename failed, if the reason may be temporary.
+fn try_once_more(mover: &mut Mover<'_>, level: &Level, planned: &Planned, error: EntryError) {
+    if mover.waiting.unflushed.is_some() || !mover.engine.may_pass(&error, 1) {
+        return mover.engine.error(error);
+    }
+    match plan_entry::look_again(mover, level, &planned.record) {
+        Ok(Some(fresh)) => {
+            apply::apply_one(mover, level, fresh);
         }
-        match self.look_again(level, &planned.record) {
-            Ok(Some(fresh)) => {
-                self.apply_one(level, fresh);
-            }
-            Ok(None) => {}
-            Err(error) => self.engine.error(error),
-        }
+        Ok(None) => {}
+        Err(error) => mover.engine.error(error),
     }
 }

@@ -6,6 +6,8 @@ use dmover_model::{
 };
 
 use super::{EXTRA_NAMES, Executor, LINK_NAMES, Run};
+use crate::extra;
+use crate::large;
 use crate::sum::subject_path;
 
 fn of_file(file: &FileRef) -> (&DirectoryRef, Option<&Name>) {
@@ -36,7 +38,7 @@ impl Run {
                 None => return,
             },
             TaskKind::Delete(extra) => {
-                self.engine.withhold(extra, &WithheldReason::Stopped);
+                extra::guard::withhold(&self.engine, extra, &WithheldReason::Stopped);
                 return;
             }
             TaskKind::Links(groups) => {
@@ -84,13 +86,15 @@ impl Run {
             return false;
         }
         let large = &seal.large;
-        if !(engine.may_be_continued(failure) && self.large_files.is_recorded(&large.temporary)) {
+        if !(large::may_be_continued(engine, failure)
+            && self.large_files.is_recorded(&large.temporary))
+        {
             let (directory, temporary) = (&large.file.directory, large.temporary.clone());
             let (root, directory) = (directory.root, directory.path.clone());
-            engine.remove_unneeded(&Unneeded { root, directory, temporary });
+            large::partial::remove_unneeded(engine, &Unneeded { root, directory, temporary });
             self.large_files.ended(&large.temporary);
         }
-        engine.tell_interrupted(large, failure);
+        large::tell_interrupted(engine, large, failure);
         true
     }
 
@@ -150,7 +154,7 @@ impl Run {
             if names.is_empty() {
                 return Ok(());
             }
-            self.engine.withhold(&names, &WithheldReason::Stopped);
+            extra::guard::withhold(&self.engine, &names, &WithheldReason::Stopped);
         }
     }
 }

@@ -7,6 +7,7 @@ use dmover_observe::Counter;
 use super::{Job, JobList, Outliving, Run};
 use crate::context::Engine;
 use crate::control::StopReason;
+use crate::large;
 
 /// After this many starts without progress, the job reports it.
 const STARTS_IN_VAIN: u32 = 3;
@@ -76,7 +77,7 @@ impl Run {
         let is_whole = is_finished && !matches!(list, JobList::Failed(_) | JobList::Changed(_));
         if is_whole || reason == Some(StopReason::Cancelled) {
             for unneeded in self.large_files.end() {
-                self.engine.remove_unneeded(&unneeded);
+                large::partial::remove_unneeded(&self.engine, &unneeded);
             }
         } else {
             self.large_files.stop(is_settled);

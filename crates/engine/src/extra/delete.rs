@@ -18,7 +18,9 @@ use dmover_plan::temporary::is_temporary;
 use std::sync::Arc;
 
 use crate::context::Engine;
+use crate::extra;
 use crate::extra::ExtraEntry;
+use crate::level;
 use crate::level::{Level, SourceDirectory, TargetDirectory};
 use crate::mover::Mover;
 use crate::planned::Planned;
@@ -28,396 +30,407 @@ const LINKED: &str = "directories replaced some hard links of a file";
 /// How many names are reported or deleted at once.
 const NAMES_MAX: usize = 512;
 
-impl Engine {
-    /// Removes directories with entries that stay from a list; the reason was reported when they were found.
-    pub(crate) fn leave_out_held(&self, extra: &mut ExtraNames) {
-        if !self.pass.holds_any() {
-            return;
-        }
-        let at = &extra.directory;
-        let place = at.path.join_path(&extra.below);
-        extra.names.retain(|name| {
-            let path = self.destination_path(at.root, &place, name.name.as_bytes());
-            name.kind != EntryKind::Directory || !self.pass.is_held(&path)
-        });
+/// Removes directories with entries that stay from a list; the reason was reported when they were found.
+pub(crate) fn leave_out_held(engine: &Engine, extra: &mut ExtraNames) {
+    if !engine.pass.holds_any() {
+        return;
     }
+    let at = &extra.directory;
+    let place = at.path.join_path(&extra.below);
+    extra.names.retain(|name| {
+        let path = engine.destination_path(at.root, &place, name.name.as_bytes());
+        name.kind != EntryKind::Directory || !engine.pass.is_held(&path)
+    });
+}
 
-    /// Whether extra names are searched for while entries are copied.
-    pub(crate) fn deletes_as_it_goes(&self) -> bool {
-        match self.spec.delete_policy().map(|delete| delete.when) {
-            Some(DeleteWhen::During) => true,
-            // An earlier run has seen what this one does not see any more.
-            Some(DeleteWhen::Delay) => !self.facts.is_resumed,
-            Some(DeleteWhen::After) | None => false,
+/// Whether extra names are searched for while entries are copied.
+pub(crate) fn deletes_as_it_goes(engine: &Engine) -> bool {
+    match engine.spec.delete_policy().map(|delete| delete.when) {
+        Some(DeleteWhen::During) => true,
+        // An earlier run has seen what this one does not see any more.
+        Some(DeleteWhen::Delay) => !engine.facts.is_resumed,
+        Some(DeleteWhen::After) | None => false,
+    }
+}
+
+/// Records or deletes names that only the destination directory has.
+pub(crate) fn collect_extra(mover: &mut Mover<'_>, level: &Level, seen: &SeenNames) {
+    if is_in_trash(mover.engine, level) {
+        return;
+    }
+    let mut found = Vec::new();
+    let folds = level.target.as_ref().is_some_and(|target| target.folds_case);
+    let known = |name: &[u8]| seen.has_alike(&level.source, folds, name);
+    let walked = extra::walk_extra(mover, level, &known, &mut |mover, extra| {
+        // The names of one top are passed on together, so that no directory is deleted before its contents.
+        hand_over(mover, &mut found, extra.at.is_root());
+        note_extra(mover.engine, level, &extra, &mut found, false)
+    });
+    hand_over(mover, &mut found, true);
+    if let Err(error) = walked {
+        mover.engine.error(error);
+    }
+}
+
+/// Whether a directory is in a trash, although the source has one of that name as well.
+fn is_in_trash(engine: &Engine, level: &Level) -> bool {
+    let target = level.target.as_ref();
+    !engine.spec.clears_all()
+        && target.is_some_and(|target| is_trash_of_both(target, &level.source))
+}
+
+/// Removes a directory before an entry of another type replaces it. Returns whether it will be deleted.
+pub(crate) fn clear(mover: &mut Mover<'_>, level: &Level, planned: &Planned) -> bool {
+    let Some(found) = &planned.existing else { return false };
+    let metadata = &planned.record.metadata;
+    let goes = clear_name(mover, level, planned.record.destination_name(), found);
+    if goes && metadata.kind != EntryKind::Directory && metadata.links > 1 {
+        // When its place is free its other names are long dealt with.
+        mover.engine.pass.look_again(LINKED);
+    }
+    goes
+}
+
+/// Removes a directory before a further name of a file replaces it. Returns whether anything may be deleted; the
+/// reason against it was reported.
+pub(crate) fn clear_for_link(
+    mover: &mut Mover<'_>,
+    level: &Level,
+    name: &Name,
+    found: &Metadata,
+) -> bool {
+    let clears = mover.engine.spec.delete_policy().is_some();
+    if clears && clear_name(mover, level, name, found) {
+        mover.engine.pass.look_again(LINKED);
+    }
+    clears
+}
+
+/// Returns whether the name will be deleted.
+fn clear_name(mover: &mut Mover<'_>, level: &Level, name: &Name, found: &Metadata) -> bool {
+    let Some(target) = &level.target else { return false };
+    let mut extra = Vec::new();
+    let (root, holder) = (TreePath::root(), target.holder());
+    let entry = ExtraEntry { holder, at: &root, name, found: found.clone() };
+    if !mover.engine.filter.admits(level.path.join(name.as_bytes()).as_bytes(), found) {
+        tell_kept(
+            mover.engine,
+            level,
+            name,
+            "the destination entry is a directory that a rule excludes",
+        );
+        return false;
+    }
+    let goes = note_extra(mover.engine, level, &entry, &mut extra, true);
+    if goes {
+        let first = root.join(name.as_bytes());
+        mover.clearing.is_on = true;
+        extra::walk_below(mover, level, target, first, &mut |mover, entry| {
+            note_extra(mover.engine, level, &entry, &mut extra, true)
+        });
+        mover.clearing.is_on = false;
+    }
+    let spared = mover.clearing.spared.take();
+    if let Some(kept) = &spared {
+        let words = format!(
+            "the destination entry is a directory, and a rule excludes '{}' in it",
+            kept.to_path().display()
+        );
+        tell_kept(mover.engine, level, name, &words);
+    }
+    hand_over(mover, &mut extra, true);
+    goes && spared.is_none()
+}
+
+/// Reports that a rule keeps the entry in the way.
+pub(crate) fn tell_kept(engine: &Engine, level: &Level, name: &Name, words: &str) {
+    let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
+    let path = level.target_path(name.as_bytes());
+    engine.error(EntryError::plain(side, Operation::Create, class, path, words));
+}
+
+/// Handles a name that the source no longer has.
+pub(crate) fn gone_name(mover: &mut Mover<'_>, level: &Level, name: &Name) {
+    let deletes = mover.engine.spec.delete_policy().is_some() && !is_in_trash(mover.engine, level);
+    let Some(target) = level.target.as_ref().filter(|_| deletes) else { return };
+    if target.folds_case {
+        // Either side may have it in another case, which a full scan finds.
+        if mover.engine.pass.following.is_some() {
+            mover.engine.pass.look_again("the destination ignores case");
+        }
+        return;
+    }
+    let mut found = Vec::new();
+    let (root, holder) = (TreePath::root(), target.holder());
+    let mut note = |mover: &mut Mover<'_>, extra: ExtraEntry<'_>| {
+        note_extra(mover.engine, level, &extra, &mut found, false)
+    };
+    if extra::visit_extra(mover, level, (holder, &root), name, &mut note) {
+        extra::walk_below(mover, level, target, root.join(name.as_bytes()), &mut note);
+    }
+    hand_over(mover, &mut found, true);
+}
+
+/// Adds a name to the extra names. Returns whether it is a directory to enter.
+fn note_extra(
+    engine: &Engine,
+    level: &Level,
+    extra: &ExtraEntry<'_>,
+    all: &mut Vec<ExtraNames>,
+    in_the_way: bool,
+) -> bool {
+    let ExtraEntry { holder, at, name, found } = extra;
+    let path = || level.own_target_path().join(&at.join(name.as_bytes()));
+    let is_directory = found.kind == EntryKind::Directory;
+    let may_be_trash = is_directory && !engine.spec.clears_all();
+    let trash = if may_be_trash { holder.has_trash(name) } else { Ok(false) };
+    let is_trash = match trash {
+        Ok(is_trash) => is_trash,
+        Err(error) => {
+            engine.error(error);
+            engine.pass.hold_above(&level.own_target_path(), at);
+            return false;
+        }
+    };
+    let own = is_trash || engine.pass.guard.is_state(found.identity);
+    if is_directory && own {
+        if in_the_way || !at.is_root() {
+            // It has its place in what goes, or in its place something else should be.
+            let words = "this is dmover's trash or state directory, which dmover does not delete";
+            let (side, class) = (Side::Destination, ErrorClass::Busy);
+            engine.error(EntryError::plain(side, Operation::Unlink, class, path(), words));
+            engine.pass.hold_above(&level.own_target_path(), at);
+        }
+        return false;
+    }
+    let here = level.target.as_ref().map(|target| target.metadata.identity.mount);
+    let elsewhere = || here != Some(found.identity.mount) || holder.has_mount(name);
+    if is_directory && elsewhere() {
+        let words = "a file system is mounted here";
+        let (side, class) = (Side::Destination, ErrorClass::Busy);
+        engine.error(EntryError::plain(side, Operation::Unlink, class, path(), words));
+        engine.pass.hold_above(&level.own_target_path(), at);
+        return false;
+    }
+    engine.reports.count(Counter::EntriesExtra);
+    let name = ExtraName {
+        name: (*name).clone(),
+        kind: found.kind,
+        identity: found.identity,
+        links: found.links,
+        size: found.size,
+        mtime: found.mtime,
+        ctime: found.ctime,
+    };
+    match all.last_mut() {
+        Some(last) if last.below == **at && last.names.len() < NAMES_MAX => {
+            last.names.push(name);
+        }
+        _ => all.push(ExtraNames {
+            directory: level.reference(),
+            below: (*at).clone(),
+            holder: holder.identity,
+            in_the_way,
+            names: vec![name],
+        }),
+    }
+    found.kind == EntryKind::Directory
+}
+
+/// Passes found names on if they are many, or `whole`: a top and everything below it.
+fn hand_over(mover: &mut Mover<'_>, found: &mut Vec<ExtraNames>, whole: bool) {
+    let names: usize = found.iter().map(|extra| extra.names.len()).sum();
+    if mover.engine.spec.delete_policy().map(|delete| delete.when) != Some(DeleteWhen::During) {
+        if names >= NAMES_MAX || whole {
+            leave_for_the_end(mover, found);
+        }
+        return;
+    }
+    if whole && !found.is_empty() {
+        let mut found = std::mem::take(found);
+        found.sort_by_key(|extra| std::cmp::Reverse(extra.depth()));
+        let count = found.iter().map(|extra| extra.names.len() as u64).sum();
+        match mover.engine.pass.guard.on_the_way(mover.engine, count) {
+            OnTheWay::Go => run(mover, &found),
+            OnTheWay::Wait => leave_for_the_end(mover, &mut found),
+            OnTheWay::Stay(reason) => extra::guard::withhold(mover.engine, &found, &reason),
         }
     }
 }
 
-impl Mover<'_> {
-    /// Records or deletes names that only the destination directory has.
-    pub(crate) fn collect_extra(&mut self, level: &Level, seen: &SeenNames) {
-        if self.is_in_trash(level) {
-            return;
+/// Reports names to delete at the end, if that is allowed.
+fn leave_for_the_end(mover: &mut Mover<'_>, found: &mut Vec<ExtraNames>) {
+    mover.report.outcome.extra.append(found);
+    let names: usize = mover.report.outcome.extra.iter().map(|extra| extra.names.len()).sum();
+    if names >= NAMES_MAX {
+        mover.report.flush();
+    }
+}
+
+/// Deletes names in the given order.
+pub(crate) fn run(mover: &mut Mover<'_>, all: &[ExtraNames]) {
+    for extra in all {
+        if mover.lease.task.resumed {
+            // An earlier run may have deleted names here without reporting it.
+            mover.report.mark_dirty(&extra.directory);
         }
-        let mut found = Vec::new();
-        let folds = level.target.as_ref().is_some_and(|target| target.folds_case);
-        let known = |name: &[u8]| seen.has_alike(&level.source, folds, name);
-        let walked = self.walk_extra(level, &known, &mut |mover, extra| {
-            // The names of one top are passed on together, so that no directory is deleted before its contents.
-            mover.hand_over(&mut found, extra.at.is_root());
-            mover.note_extra(level, &extra, &mut found, false)
-        });
-        self.hand_over(&mut found, true);
-        if let Err(error) = walked {
-            self.engine.error(error);
+        if let Err(error) = delete_names(mover, extra) {
+            mover.engine.error(error);
         }
     }
+}
 
-    /// Whether a directory is in a trash, although the source has one of that name as well.
-    fn is_in_trash(&self, level: &Level) -> bool {
-        let target = level.target.as_ref();
-        !self.engine.spec.clears_all()
-            && target.is_some_and(|target| is_trash_of_both(target, &level.source))
+fn delete_names(mover: &mut Mover<'_>, extra: &ExtraNames) -> Result<(), EntryError> {
+    let engine = mover.engine;
+    if let Some(reason) = engine.pass.guard.unmounted(engine).filter(|_| !extra.in_the_way) {
+        extra::guard::withhold(engine, std::slice::from_ref(extra), &reason);
+        return Ok(());
     }
-
-    /// Removes a directory before an entry of another type replaces it. Returns whether it will be deleted.
-    pub(crate) fn clear(&mut self, level: &Level, planned: &Planned) -> bool {
-        let Some(found) = &planned.existing else { return false };
-        let metadata = &planned.record.metadata;
-        let goes = self.clear_name(level, planned.record.destination_name(), found);
-        if goes && metadata.kind != EntryKind::Directory && metadata.links > 1 {
-            // When its place is free its other names are long dealt with.
-            self.engine.pass.look_again(LINKED);
-        }
-        goes
+    let at = &extra.directory;
+    let root = engine.root(at.root)?;
+    let place = at.path.join_path(&extra.below);
+    let shown = |name: &Name| root.destination_path(&place, name.as_bytes());
+    let Some(target) = level::open_target(engine, &root, &place, extra.holder)? else {
+        return Ok(());
+    };
+    // Whatever holds the names may be back at the source, and then they are not extra any more.
+    let source = level::open_source(engine, &root, &at.path)?;
+    if source.metadata.identity != at.source {
+        let words = "another directory has replaced this one";
+        let (side, class) = (Side::Source, ErrorClass::Changed);
+        let path = root.source_path(&at.path, b"");
+        return Err(EntryError::plain(side, Operation::Open, class, path, words));
     }
-
-    /// Removes a directory before a further name of a file replaces it. Returns whether anything may be deleted; the
-    /// reason against it was reported.
-    pub(crate) fn clear_for_link(&mut self, level: &Level, name: &Name, found: &Metadata) -> bool {
-        let clears = self.engine.spec.delete_policy().is_some();
-        if clears && self.clear_name(level, name, found) {
-            self.engine.pass.look_again(LINKED);
+    let mut gone = false;
+    for name in &extra.names {
+        if engine.control.is_stopping() {
+            engine.error(cancelled(shown(&name.name)));
+            continue;
         }
-        clears
-    }
-
-    /// Returns whether the name will be deleted.
-    fn clear_name(&mut self, level: &Level, name: &Name, found: &Metadata) -> bool {
-        let Some(target) = &level.target else { return false };
-        let mut extra = Vec::new();
-        let (root, holder) = (TreePath::root(), target.holder());
-        let entry = ExtraEntry { holder, at: &root, name, found: found.clone() };
-        if !self.engine.filter.admits(level.path.join(name.as_bytes()).as_bytes(), found) {
-            self.tell_kept(
-                level,
-                name,
-                "the destination entry is a directory that a rule excludes",
-            );
-            return false;
-        }
-        let goes = self.note_extra(level, &entry, &mut extra, true);
-        if goes {
-            let first = root.join(name.as_bytes());
-            self.clearing = true;
-            self.walk_below(level, target, first, &mut |mover, entry| {
-                mover.note_extra(level, &entry, &mut extra, true)
-            });
-            self.clearing = false;
-        }
-        let spared = self.spared.take();
-        if let Some(kept) = &spared {
-            let words = format!(
-                "the destination entry is a directory, and a rule excludes '{}' in it",
-                kept.to_path().display()
-            );
-            self.tell_kept(level, name, &words);
-        }
-        self.hand_over(&mut extra, true);
-        goes && spared.is_none()
-    }
-
-    /// Reports that a rule keeps the entry in the way.
-    pub(crate) fn tell_kept(&self, level: &Level, name: &Name, words: &str) {
-        let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
-        let path = level.target_path(name.as_bytes());
-        self.engine.error(EntryError::plain(side, Operation::Create, class, path, words));
-    }
-
-    /// Handles a name that the source no longer has.
-    pub(crate) fn gone_name(&mut self, level: &Level, name: &Name) {
-        let deletes = self.engine.spec.delete_policy().is_some() && !self.is_in_trash(level);
-        let Some(target) = level.target.as_ref().filter(|_| deletes) else { return };
-        if target.folds_case {
-            // Either side may have it in another case, which a full scan finds.
-            if self.engine.pass.following.is_some() {
-                self.engine.pass.look_again("the destination ignores case");
-            }
-            return;
-        }
-        let mut found = Vec::new();
-        let (root, holder) = (TreePath::root(), target.holder());
-        let mut note = |mover: &mut Self, extra: ExtraEntry<'_>| {
-            mover.note_extra(level, &extra, &mut found, false)
-        };
-        if self.visit_extra(level, (holder, &root), name, &mut note) {
-            self.walk_below(level, target, root.join(name.as_bytes()), &mut note);
-        }
-        self.hand_over(&mut found, true);
-    }
-
-    /// Adds a name to the extra names. Returns whether it is a directory to enter.
-    fn note_extra(
-        &mut self,
-        level: &Level,
-        extra: &ExtraEntry<'_>,
-        all: &mut Vec<ExtraNames>,
-        in_the_way: bool,
-    ) -> bool {
-        let ExtraEntry { holder, at, name, found } = extra;
-        let path = || level.own_target_path().join(&at.join(name.as_bytes()));
-        let is_directory = found.kind == EntryKind::Directory;
-        let may_be_trash = is_directory && !self.engine.spec.clears_all();
-        let trash = if may_be_trash { holder.has_trash(name) } else { Ok(false) };
-        let is_trash = match trash {
-            Ok(is_trash) => is_trash,
-            Err(error) => {
-                self.engine.error(error);
-                self.engine.pass.hold_above(&level.own_target_path(), at);
-                return false;
-            }
-        };
-        let own = is_trash || self.engine.pass.guard.is_state(found.identity);
-        if is_directory && own {
-            if in_the_way || !at.is_root() {
-                // It has its place in what goes, or in its place something else should be.
-                let words =
-                    "this is dmover's trash or state directory, which dmover does not delete";
-                let (side, class) = (Side::Destination, ErrorClass::Busy);
-                self.engine.error(EntryError::plain(side, Operation::Unlink, class, path(), words));
-                self.engine.pass.hold_above(&level.own_target_path(), at);
-            }
-            return false;
-        }
-        let here = level.target.as_ref().map(|target| target.metadata.identity.mount);
-        let elsewhere = || here != Some(found.identity.mount) || holder.has_mount(name);
-        if is_directory && elsewhere() {
-            let words = "a file system is mounted here";
-            let (side, class) = (Side::Destination, ErrorClass::Busy);
-            self.engine.error(EntryError::plain(side, Operation::Unlink, class, path(), words));
-            self.engine.pass.hold_above(&level.own_target_path(), at);
-            return false;
-        }
-        self.engine.reports.count(Counter::EntriesExtra);
-        let name = ExtraName {
-            name: (*name).clone(),
-            kind: found.kind,
-            identity: found.identity,
-            links: found.links,
-            size: found.size,
-            mtime: found.mtime,
-            ctime: found.ctime,
-        };
-        match all.last_mut() {
-            Some(last) if last.below == **at && last.names.len() < NAMES_MAX => {
-                last.names.push(name);
-            }
-            _ => all.push(ExtraNames {
-                directory: level.reference(),
-                below: (*at).clone(),
-                holder: holder.identity,
-                in_the_way,
-                names: vec![name],
-            }),
-        }
-        found.kind == EntryKind::Directory
-    }
-
-    /// Passes found names on if they are many, or `whole`: a top and everything below it.
-    fn hand_over(&mut self, found: &mut Vec<ExtraNames>, whole: bool) {
-        let names: usize = found.iter().map(|extra| extra.names.len()).sum();
-        if self.engine.spec.delete_policy().map(|delete| delete.when) != Some(DeleteWhen::During) {
-            if names >= NAMES_MAX || whole {
-                self.leave_for_the_end(found);
-            }
-            return;
-        }
-        if whole && !found.is_empty() {
-            let mut found = std::mem::take(found);
-            found.sort_by_key(|extra| std::cmp::Reverse(extra.depth()));
-            let count = found.iter().map(|extra| extra.names.len() as u64).sum();
-            match self.engine.pass.guard.on_the_way(self.engine, count) {
-                OnTheWay::Go => self.run_delete(&found),
-                OnTheWay::Wait => self.leave_for_the_end(&mut found),
-                OnTheWay::Stay(reason) => self.engine.withhold(&found, &reason),
-            }
+        engine.resources.limits.operation(&engine.control, mover.lease);
+        mover.lease.extend();
+        let top = extra.below.components().next().unwrap_or(name.name.as_bytes());
+        let going = Going { name, path: shown(&name.name), place: &place };
+        let deleted = is_back(mover.engine, &source, top, extra)
+            .and_then(|back| if back { Ok(false) } else { delete(mover, &target, &going) });
+        match deleted {
+            Ok(true) => gone = true,
+            Ok(false) => {}
+            Err(error) => engine.error(error),
         }
     }
-
-    /// Reports names to delete at the end, if that is allowed.
-    fn leave_for_the_end(&mut self, found: &mut Vec<ExtraNames>) {
-        self.outcome.extra.append(found);
-        let names: usize = self.outcome.extra.iter().map(|extra| extra.names.len()).sum();
-        if names >= NAMES_MAX {
-            self.flush();
+    if gone && !engine.spec.policy.dry_run {
+        if extra.below.is_root() {
+            mover.report.mark_dirty(at);
+        }
+        if extra.in_the_way && extra.below.is_root() {
+            let names = extra.names.iter().map(|name| name.name.clone()).collect();
+            let names = ScanNames::Listed(names);
+            let kind = TaskKind::Scan { directory: at.clone(), names };
+            mover.report.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
         }
     }
+    Ok(())
+}
 
-    /// Deletes names in the given order.
-    pub(crate) fn run_delete(&mut self, all: &[ExtraNames]) {
-        for extra in all {
-            if self.lease.task.resumed {
-                // An earlier run may have deleted names here without reporting it.
-                self.mark_dirty(&extra.directory);
-            }
-            if let Err(error) = self.delete_names(extra) {
-                self.engine.error(error);
-            }
+/// Whether the source has the name again, or no longer has the entry that needs its place.
+fn is_back(
+    engine: &Engine,
+    source: &SourceDirectory,
+    top: &[u8],
+    extra: &ExtraNames,
+) -> Result<bool, EntryError> {
+    Ok(match engine.end.present(source, top)? {
+        None => extra.in_the_way,
+        Some(now) => !extra.in_the_way || now.kind == EntryKind::Directory,
+    })
+}
+
+/// Deletes one name if it is still the entry that was found. Returns whether this call deleted it.
+fn delete(
+    mover: &mut Mover<'_>,
+    target: &TargetDirectory,
+    going: &Going<'_>,
+) -> Result<bool, EntryError> {
+    let engine = mover.engine;
+    let Going { name, path, place } = going;
+    let plain = |class, words: &str| {
+        EntryError::plain(Side::Destination, Operation::Unlink, class, path.clone(), words)
+    };
+    let Some(found) = mover.session.check_still(target, name)? else { return Ok(false) };
+    if !mover.lease.holds() {
+        return Err(plain(ErrorClass::Fenced, "this mover lost its lease"));
+    }
+    let is_held = found.kind == EntryKind::Directory && engine.pass.is_held(path);
+    if is_held {
+        // The reason was reported where the entry was found.
+        return Ok(false);
+    }
+    mover.session.writes_to(target);
+    if engine.spec.policy.dry_run {
+        tell_deleted(
+            mover,
+            going,
+            &found,
+            engine.spec.delete_policy().is_some_and(|policy| policy.trash.is_some()),
+        );
+        return Ok(true);
+    }
+    let trash = engine.pass.guard.trash().map(|trash| (trash, *place));
+    match mover.session.remove(target, name, trash)? {
+        Gone::Removed => tell_deleted(mover, going, &found, false),
+        Gone::Trashed => tell_deleted(mover, going, &found, true),
+        Gone::Holds if engine.filter.has_rules() => return Ok(false),
+        Gone::Holds => {
+            return Err(plain(ErrorClass::Changed, what_it_holds(mover, target, name)));
         }
     }
+    Ok(true)
+}
 
-    fn delete_names(&mut self, extra: &ExtraNames) -> Result<(), EntryError> {
-        let engine = self.engine;
-        if let Some(reason) = engine.pass.guard.unmounted(engine).filter(|_| !extra.in_the_way) {
-            engine.withhold(std::slice::from_ref(extra), &reason);
-            return Ok(());
-        }
-        let at = &extra.directory;
-        let root = engine.root(at.root)?;
-        let place = at.path.join_path(&extra.below);
-        let shown = |name: &Name| root.destination_path(&place, name.as_bytes());
-        let Some(target) = engine.open_target(&root, &place, extra.holder)? else { return Ok(()) };
-        // Whatever holds the names may be back at the source, and then they are not extra any more.
-        let source = engine.open_source(&root, &at.path)?;
-        if source.metadata.identity != at.source {
-            let words = "another directory has replaced this one";
-            let (side, class) = (Side::Source, ErrorClass::Changed);
-            let path = root.source_path(&at.path, b"");
-            return Err(EntryError::plain(side, Operation::Open, class, path, words));
-        }
-        let mut gone = false;
-        for name in &extra.names {
-            if engine.control.is_stopping() {
-                engine.error(cancelled(shown(&name.name)));
-                continue;
-            }
-            engine.resources.limits.operation(&engine.control, self.lease);
-            self.lease.extend();
-            let top = extra.below.components().next().unwrap_or(name.name.as_bytes());
-            let going = Going { name, path: shown(&name.name), place: &place };
-            let deleted = self
-                .is_back(&source, top, extra)
-                .and_then(|back| if back { Ok(false) } else { self.delete(&target, &going) });
-            match deleted {
-                Ok(true) => gone = true,
-                Ok(false) => {}
-                Err(error) => engine.error(error),
-            }
-        }
-        if gone && !engine.spec.policy.dry_run {
-            if extra.below.is_root() {
-                self.mark_dirty(at);
-            }
-            if extra.in_the_way && extra.below.is_root() {
-                let names = extra.names.iter().map(|name| name.name.clone()).collect();
-                let names = ScanNames::Listed(names);
-                let kind = TaskKind::Scan { directory: at.clone(), names };
-                self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the source has the name again, or no longer has the entry that needs its place.
-    fn is_back(
-        &self,
-        source: &SourceDirectory,
-        top: &[u8],
-        extra: &ExtraNames,
-    ) -> Result<bool, EntryError> {
-        Ok(match self.engine.end.present(source, top)? {
-            None => extra.in_the_way,
-            Some(now) => !extra.in_the_way || now.kind == EntryKind::Directory,
+/// Why a directory is not empty although all found entries are gone.
+fn what_it_holds(
+    mover: &mut Mover<'_>,
+    target: &TargetDirectory,
+    name: &ExtraName,
+) -> &'static str {
+    let mut written = false;
+    let read = mover.with_buffer(|mover, buffer| {
+        target.listing_of(name.name.as_bytes())?.read(buffer, |listed| {
+            mover.lease.extend();
+            written |= is_temporary(listed.name()?.as_bytes());
+            Ok(true)
         })
+    });
+    match read {
+        Ok(()) if written => {
+            "it holds temporaries of another job (.dmover-…): run that job again, or remove them \
+            when no job writes there"
+        }
+        _ => "it holds entries that appeared later or that dmover could not remove",
     }
+}
 
-    /// Deletes one name if it is still the entry that was found. Returns whether this call deleted it.
-    fn delete(&mut self, target: &TargetDirectory, going: &Going<'_>) -> Result<bool, EntryError> {
-        let engine = self.engine;
-        let Going { name, path, place } = going;
-        let plain = |class, words: &str| {
-            EntryError::plain(Side::Destination, Operation::Unlink, class, path.clone(), words)
-        };
-        let Some(found) = self.session.check_still(target, name)? else { return Ok(false) };
-        if !self.lease.holds() {
-            return Err(plain(ErrorClass::Fenced, "this mover lost its lease"));
-        }
-        let is_held = found.kind == EntryKind::Directory && engine.pass.is_held(path);
-        if is_held {
-            // The reason was reported where the entry was found.
-            return Ok(false);
-        }
-        self.session.writes_to(target);
-        if engine.spec.policy.dry_run {
-            self.tell_deleted(
-                going,
-                &found,
-                engine.spec.delete_policy().is_some_and(|policy| policy.trash.is_some()),
-            );
-            return Ok(true);
-        }
-        let trash = engine.pass.guard.trash().map(|trash| (trash, *place));
-        match self.session.remove(target, name, trash)? {
-            Gone::Removed => self.tell_deleted(going, &found, false),
-            Gone::Trashed => self.tell_deleted(going, &found, true),
-            Gone::Holds if engine.filter.has_rules() => return Ok(false),
-            Gone::Holds => {
-                return Err(plain(ErrorClass::Changed, self.what_it_holds(target, name)));
-            }
-        }
-        Ok(true)
+fn tell_deleted(mover: &mut Mover<'_>, going: &Going<'_>, found: &Metadata, trashed: bool) {
+    let engine = mover.engine;
+    mover.spent.entries += 1;
+    engine.reports.count(Counter::EntriesDeleted);
+    engine.doubts.settle(false, || going.place.join(going.name.name.as_bytes()));
+    if found.kind == EntryKind::File {
+        engine.reports.add(Counter::BytesDeleted, found.size);
     }
-
-    /// Why a directory is not empty although all found entries are gone.
-    fn what_it_holds(&mut self, target: &TargetDirectory, name: &ExtraName) -> &'static str {
-        let mut written = false;
-        let read = self.with_buffer(|mover, buffer| {
-            target.listing_of(name.name.as_bytes())?.read(buffer, |listed| {
-                mover.lease.extend();
-                written |= is_temporary(listed.name()?.as_bytes());
-                Ok(true)
-            })
-        });
-        match read {
-            Ok(()) if written => {
-                "it holds temporaries of another job (.dmover-…): run that job again, or remove them \
-                when no job writes there"
-            }
-            _ => "it holds entries that appeared later or that dmover could not remove",
-        }
-    }
-
-    fn tell_deleted(&mut self, going: &Going<'_>, found: &Metadata, trashed: bool) {
-        let engine = self.engine;
-        self.spent.entries += 1;
-        engine.reports.count(Counter::EntriesDeleted);
-        engine.doubts.settle(false, || going.place.join(going.name.name.as_bytes()));
-        if found.kind == EntryKind::File {
-            engine.reports.add(Counter::BytesDeleted, found.size);
-        }
-        engine.reports.progress();
-        if engine.reports.wants_items() {
-            let action = if trashed { Action::Trashed } else { Action::Deleted };
-            engine.reports.show(Event::Item(Item {
-                path: going.path.clone(),
-                target: going.path.clone(),
-                action,
-                kind: found.kind,
-                bytes: if found.kind == EntryKind::File { found.size } else { 0 },
-                elapsed_us: 0,
-                itemized: itemize::columns(action, found, None),
-            }));
-        }
+    engine.reports.progress();
+    if engine.reports.wants_items() {
+        let action = if trashed { Action::Trashed } else { Action::Deleted };
+        engine.reports.show(Event::Item(Item {
+            path: going.path.clone(),
+            target: going.path.clone(),
+            action,
+            kind: found.kind,
+            bytes: if found.kind == EntryKind::File { found.size } else { 0 },
+            elapsed_us: 0,
+            itemized: itemize::columns(action, found, None),
+        }));
     }
 }
 
@@ -429,107 +442,105 @@ struct Going<'a> {
     pub place: &'a TreePath,
 }
 
-impl Mover<'_> {
-    /// Searches a directory and everything below it for names that only the destination has.
-    pub(crate) fn scan_extra(&mut self, at: &DirectoryRef) -> Result<(), EntryError> {
-        let root = self.engine.root(at.root)?;
-        let mut left = vec![at.path.clone()];
-        while let Some(path) = left.pop() {
-            if self.engine.control.is_stopping() {
-                return Err(cancelled(root.destination_path(&path, b"")));
+/// Searches a directory and everything below it for names that only the destination has.
+pub(crate) fn scan_extra(mover: &mut Mover<'_>, at: &DirectoryRef) -> Result<(), EntryError> {
+    let root = mover.engine.root(at.root)?;
+    let mut left = vec![at.path.clone()];
+    while let Some(path) = left.pop() {
+        if mover.engine.control.is_stopping() {
+            return Err(cancelled(root.destination_path(&path, b"")));
+        }
+        if mover.queue.is_hungry(Class::Small) && left.len() > 1 {
+            let given = left.drain(..left.len() / 2).map(|path| {
+                let directory = DirectoryRef { path, ..at.clone() };
+                let kind = TaskKind::Scan { directory, names: ScanNames::Extra };
+                NewTask { parent: Parent::Inherited, kind }
+            });
+            mover.report.outcome.tasks.extend(given);
+            mover.report.flush();
+        }
+        if let Err(error) = extra_in(mover, &root, at, path, &mut left) {
+            mover.engine.error(error);
+        }
+    }
+    Ok(())
+}
+
+fn extra_in(
+    mover: &mut Mover<'_>,
+    root: &Arc<Root>,
+    at: &DirectoryRef,
+    path: TreePath,
+    left: &mut Vec<TreePath>,
+) -> Result<(), EntryError> {
+    let engine = mover.engine;
+    let source = level::open_source(engine, root, &path)?;
+    let target = match level::open_target(engine, root, &path, Identity::default()) {
+        // The directory could not be created, which was reported.
+        Err(error) if is_absent(&error) => return Ok(()),
+        opened => opened?,
+    };
+    let (root_id, root, ancestors) = (at.root, Arc::clone(root), Vec::new());
+    let level = Level { root_id, root, path, source, target, base: None, ancestors };
+    let times = |of: Option<&Metadata>| of.map(|of| of.mtime);
+    let target = level.target.as_ref().map(|target| &target.metadata);
+    if engine.facts.is_resumed && times(target) != times(Some(&level.source.metadata)) {
+        // An earlier run has removed names here and did not come to the end of it.
+        mover.report.mark_dirty(&level.reference());
+    }
+    let mut seen = SeenNames::default();
+    let mut directories = Vec::new();
+    let follows = engine.spec.follows_links();
+    mover.with_buffer(|mover, buffer| {
+        level.source.read(buffer, |listed| {
+            seen.insert(listed.bytes);
+            mover.lease.extend();
+            let kinds = [ListedKind::Directory, ListedKind::Unknown];
+            if kinds.contains(&listed.kind) || follows {
+                directories.push(listed.name()?);
             }
-            if self.queue.is_hungry(Class::Small) && left.len() > 1 {
-                let given = left.drain(..left.len() / 2).map(|path| {
-                    let directory = DirectoryRef { path, ..at.clone() };
-                    let kind = TaskKind::Scan { directory, names: ScanNames::Extra };
-                    NewTask { parent: Parent::Inherited, kind }
-                });
-                self.outcome.tasks.extend(given);
-                self.flush();
-            }
-            if let Err(error) = self.extra_in(&root, at, path, &mut left) {
-                self.engine.error(error);
-            }
+            Ok(true)
+        })
+    })?;
+    for name in directories {
+        let found = engine.end.find_source(&level.source, name.as_bytes(), follows);
+        let found = found.map_err(|e| level.source.unread(e))?;
+        let Some(found) = found else { continue };
+        let path = level.path.join(name.as_bytes());
+        let elsewhere = found.identity.mount != level.root.mount;
+        let stays = engine.spec.selection.one_file_system && elsewhere;
+        let enters =
+            found.kind == EntryKind::Directory && engine.filter.admits(path.as_bytes(), &found);
+        if enters && !stays {
+            left.push(path);
+        }
+    }
+    collect_extra(mover, &level, &seen);
+    if engine.facts.is_resumed { clear_again(mover, &level) } else { Ok(()) }
+}
+
+/// Removes directories in the way of entries of another type that an earlier run found but did not remove.
+fn clear_again(mover: &mut Mover<'_>, level: &Level) -> Result<(), EntryError> {
+    let Some(target) = &level.target else { return Ok(()) };
+    let mut in_the_way = Vec::new();
+    extra::each_name(mover, target.holder(), |mover, name| {
+        let (engine, bytes) = (mover.engine, name.as_bytes());
+        let found = engine.end.find_target(target, bytes)?;
+        let found = found.filter(|found| found.kind == EntryKind::Directory);
+        let Some(found) = found else { return Ok(()) };
+        let new = engine.end.find_source(&level.source, bytes, false)?;
+        let Some(new) = new else { return Ok(()) };
+        let path = level.path.join(name.as_bytes());
+        if new.kind != EntryKind::Directory
+            && !engine.spec.follows_links()
+            && engine.filter.admits(path.as_bytes(), &new)
+        {
+            in_the_way.push((name.clone(), found));
         }
         Ok(())
+    })?;
+    for (name, found) in in_the_way {
+        clear_name(mover, level, &name, &found);
     }
-
-    fn extra_in(
-        &mut self,
-        root: &Arc<Root>,
-        at: &DirectoryRef,
-        path: TreePath,
-        left: &mut Vec<TreePath>,
-    ) -> Result<(), EntryError> {
-        let engine = self.engine;
-        let source = engine.open_source(root, &path)?;
-        let target = match engine.open_target(root, &path, Identity::default()) {
-            // The directory could not be created, which was reported.
-            Err(error) if is_absent(&error) => return Ok(()),
-            opened => opened?,
-        };
-        let (root_id, root, ancestors) = (at.root, Arc::clone(root), Vec::new());
-        let level = Level { root_id, root, path, source, target, base: None, ancestors };
-        let times = |of: Option<&Metadata>| of.map(|of| of.mtime);
-        let target = level.target.as_ref().map(|target| &target.metadata);
-        if engine.facts.is_resumed && times(target) != times(Some(&level.source.metadata)) {
-            // An earlier run has removed names here and did not come to the end of it.
-            self.mark_dirty(&level.reference());
-        }
-        let mut seen = SeenNames::default();
-        let mut directories = Vec::new();
-        let follows = engine.spec.follows_links();
-        self.with_buffer(|mover, buffer| {
-            level.source.read(buffer, |listed| {
-                seen.insert(listed.bytes);
-                mover.lease.extend();
-                let kinds = [ListedKind::Directory, ListedKind::Unknown];
-                if kinds.contains(&listed.kind) || follows {
-                    directories.push(listed.name()?);
-                }
-                Ok(true)
-            })
-        })?;
-        for name in directories {
-            let found = engine.end.find_source(&level.source, name.as_bytes(), follows);
-            let found = found.map_err(|e| level.source.unread(e))?;
-            let Some(found) = found else { continue };
-            let path = level.path.join(name.as_bytes());
-            let elsewhere = found.identity.mount != level.root.mount;
-            let stays = engine.spec.selection.one_file_system && elsewhere;
-            let enters =
-                found.kind == EntryKind::Directory && engine.filter.admits(path.as_bytes(), &found);
-            if enters && !stays {
-                left.push(path);
-            }
-        }
-        self.collect_extra(&level, &seen);
-        if engine.facts.is_resumed { self.clear_again(&level) } else { Ok(()) }
-    }
-
-    /// Removes directories in the way of entries of another type that an earlier run found but did not remove.
-    fn clear_again(&mut self, level: &Level) -> Result<(), EntryError> {
-        let Some(target) = &level.target else { return Ok(()) };
-        let mut in_the_way = Vec::new();
-        self.each_name(target.holder(), |mover, name| {
-            let (engine, bytes) = (mover.engine, name.as_bytes());
-            let found = engine.end.find_target(target, bytes)?;
-            let found = found.filter(|found| found.kind == EntryKind::Directory);
-            let Some(found) = found else { return Ok(()) };
-            let new = engine.end.find_source(&level.source, bytes, false)?;
-            let Some(new) = new else { return Ok(()) };
-            let path = level.path.join(name.as_bytes());
-            if new.kind != EntryKind::Directory
-                && !engine.spec.follows_links()
-                && engine.filter.admits(path.as_bytes(), &new)
-            {
-                in_the_way.push((name.clone(), found));
-            }
-            Ok(())
-        })?;
-        for (name, found) in in_the_way {
-            self.clear_name(level, &name, &found);
-        }
-        Ok(())
-    }
+    Ok(())
 }

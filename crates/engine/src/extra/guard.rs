@@ -139,54 +139,52 @@ pub(crate) fn refuse_missing_destination(root: &Root) -> Result<(), Fatal> {
     }
 }
 
-impl Engine {
-    /// Adds an entry that would be deleted to the reason.
-    pub(crate) fn name_example(&self, reason: &mut WithheldReason, names: &[ExtraNames]) {
-        let WithheldReason::Unmeant(_, example) = reason else { return };
-        if let Some(extra) = names.first().filter(|_| example.0.is_empty())
-            && let Some(name) = extra.names.first()
-        {
+/// Adds an entry that would be deleted to the reason.
+pub(crate) fn name_example(engine: &Engine, reason: &mut WithheldReason, names: &[ExtraNames]) {
+    let WithheldReason::Unmeant(_, example) = reason else { return };
+    if let Some(extra) = names.first().filter(|_| example.0.is_empty())
+        && let Some(name) = extra.names.first()
+    {
+        let at = &extra.directory;
+        let place = at.path.join_path(&extra.below);
+        *example = engine.destination_path(at.root, &place, name.name.as_bytes());
+    }
+}
+
+/// In a dry run, records whether a real run would ask for a confirmation.
+pub(crate) fn foretell_withheld(engine: &Engine) {
+    if let Some(reason) = engine.pass.guard.foretold(engine) {
+        withhold(engine, &[], &reason);
+    }
+}
+
+/// Records that these names stay. An entry that needs one of these places is reported as an error.
+pub(crate) fn withhold(engine: &Engine, names: &[ExtraNames], reason: &WithheldReason) {
+    if engine.reports.desk.tell(|| ReportItem::Withheld(names.to_vec(), reason.clone())) {
+        return;
+    }
+    let mut withheld = lock(&engine.pass.guard.withheld);
+    if withheld.is_none() {
+        let (words, advice) = (reason.words(), reason.advice().to_owned());
+        let dry_run = engine.spec.policy.dry_run;
+        let deleted =
+            if dry_run { 0 } else { engine.reports.counters.get(Counter::EntriesDeleted) };
+        engine.reports.show(Event::Withheld { reason: words, advice, deleted, dry_run });
+    }
+    let kept = withheld.get_or_insert_with(|| Withheld { reason: reason.clone(), entries: 0 });
+    for extra in names {
+        kept.entries += extra.names.len() as u64;
+        engine.reports.add(Counter::DeletesWithheld, extra.names.len() as u64);
+        if !(extra.in_the_way && extra.below.is_root()) {
+            continue;
+        }
+        for name in &extra.names {
             let at = &extra.directory;
-            let place = at.path.join_path(&extra.below);
-            *example = self.destination_path(at.root, &place, name.name.as_bytes());
-        }
-    }
-
-    /// In a dry run, records whether a real run would ask for a confirmation.
-    pub(crate) fn foretell_withheld(&self) {
-        if let Some(reason) = self.pass.guard.foretold(self) {
-            self.withhold(&[], &reason);
-        }
-    }
-
-    /// Records that these names stay. An entry that needs one of these places is reported as an error.
-    pub(crate) fn withhold(&self, names: &[ExtraNames], reason: &WithheldReason) {
-        if self.reports.desk.tell(|| ReportItem::Withheld(names.to_vec(), reason.clone())) {
-            return;
-        }
-        let mut withheld = lock(&self.pass.guard.withheld);
-        if withheld.is_none() {
-            let (words, advice) = (reason.words(), reason.advice().to_owned());
-            let dry_run = self.spec.policy.dry_run;
-            let deleted =
-                if dry_run { 0 } else { self.reports.counters.get(Counter::EntriesDeleted) };
-            self.reports.show(Event::Withheld { reason: words, advice, deleted, dry_run });
-        }
-        let kept = withheld.get_or_insert_with(|| Withheld { reason: reason.clone(), entries: 0 });
-        for extra in names {
-            kept.entries += extra.names.len() as u64;
-            self.reports.add(Counter::DeletesWithheld, extra.names.len() as u64);
-            if !(extra.in_the_way && extra.below.is_root()) {
-                continue;
-            }
-            for name in &extra.names {
-                let at = &extra.directory;
-                let path = self.destination_path(at.root, &at.path, name.name.as_bytes());
-                let words =
-                    format!("an entry of another type has to replace it, but {}", reason.words());
-                let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
-                self.error(EntryError::plain(side, Operation::Unlink, class, path, words));
-            }
+            let path = engine.destination_path(at.root, &at.path, name.name.as_bytes());
+            let words =
+                format!("an entry of another type has to replace it, but {}", reason.words());
+            let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
+            engine.error(EntryError::plain(side, Operation::Unlink, class, path, words));
         }
     }
 }

@@ -7,153 +7,160 @@ use dmover_model::{
 };
 use std::sync::Arc;
 
+use crate::context::Engine;
+use crate::directory;
 use crate::level::Level;
 use crate::mover::Mover;
+use crate::plan_names;
+use crate::scan;
 
 /// It was never seen, so it has not vanished: the list is wrong.
 const NOT_THERE: &str = "the list names it, but it does not exist";
 
-impl Mover<'_> {
-    /// Copies paths below the root, and creates the directories above them.
-    pub(crate) fn scan_paths(&mut self, root: RootId, paths: Vec<TreePath>) {
-        let top = match self.open_root(root) {
-            Ok(top) => top,
-            Err(error) => {
-                for path in paths {
-                    let path = self.listed_path(root, &path);
-                    self.engine.error(EntryError { path, ..error.clone() });
-                }
-                return;
-            }
-        };
-        self.outcome.dirty.push(top.reference());
-        // The directories on the way to the last path; lists come mostly in order.
-        let mut stack: Vec<Level> = vec![top];
-        let mut names: Vec<Name> = Vec::new();
-        for path in paths {
-            let Some((directory, name)) = path.split_last() else {
-                // The root itself was named: everything.
-                if let Err(error) = self.hand_on_everything(&stack[0]) {
-                    self.engine.error(error);
-                }
-                continue;
-            };
-            if stack[stack.len() - 1].path != directory {
-                self.hand_on_names(&stack, &mut names);
-                if let Err(mut error) = self.go_to(&mut stack, &directory) {
-                    error.path = self.listed_path(root, &path);
-                    "cannot enter its parent directory".clone_into(&mut error.detail);
-                    if error.class == ErrorClass::Vanished {
-                        NOT_THERE.clone_into(&mut error.detail);
-                        (error.class, error.errno) = (ErrorClass::Other, 0);
-                    }
-                    if leads_to_no_directory(&error) {
-                        let words =
-                            "a parent in its path is a symbolic link or a file, not a directory";
-                        words.clone_into(&mut error.detail);
-                        (error.class, error.errno) = (ErrorClass::Other, 0);
-                    }
-                    self.engine.error(error);
-                    continue;
-                }
-            }
-            let level = &stack[stack.len() - 1];
-            if level.source.lacks(name) {
-                let (side, class) = (Side::Source, ErrorClass::Other);
-                let path = level.source_path(name);
-                let operation = Operation::Stat;
-                self.engine.error(EntryError::plain(side, operation, class, path, NOT_THERE));
-            } else {
-                names.extend(Name::new(name).ok());
-            }
-            self.lease.extend();
-        }
-        self.hand_on_names(&stack, &mut names);
-    }
-
-    fn listed_path(&self, root: RootId, path: &TreePath) -> PathBytes {
-        let root = self.engine.root(root);
-        root.map_or_else(|_| PathBytes(path.as_bytes().to_vec()), |r| r.source.display().join(path))
-    }
-
-    /// Returns names of one directory as an ordinary scan task.
-    fn hand_on_names(&mut self, stack: &[Level], names: &mut Vec<Name>) {
-        if !names.is_empty() {
-            let directory = stack[stack.len() - 1].reference();
-            let names = ScanNames::Listed(std::mem::take(names));
-            let kind = TaskKind::Scan { directory, names };
-            self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
-        }
-    }
-
-    /// Makes `directory` the last one of the stack.
-    fn go_to(&mut self, stack: &mut Vec<Level>, directory: &TreePath) -> Result<(), EntryError> {
-        while stack.len() > 1 && !is_above(&stack[stack.len() - 1].path, directory) {
-            stack.pop();
-        }
-        let known = stack[stack.len() - 1].path.depth();
-        for component in directory.components().skip(known) {
-            let level = self.enter(&stack[stack.len() - 1], component)?;
-            self.outcome.dirty.push(level.reference());
-            stack.push(level);
-        }
-        Ok(())
-    }
-
-    fn hand_on_everything(&mut self, top: &Level) -> Result<(), EntryError> {
-        let names = self.with_buffer(|_, buffer| top.source.names(buffer))?;
-        let kind = TaskKind::Scan { directory: top.reference(), names: ScanNames::Listed(names) };
-        self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
-        Ok(())
-    }
-
-    /// Copies pairs of a batch list.
-    pub(crate) fn run_pairs(&mut self, pairs: &[(PathBytes, PathBytes, Option<RangeCopy>)]) {
-        for (source, destination, range) in pairs {
-            if self.engine.control.is_stopping() {
-                self.engine.error(dmover_local::error::cancelled(destination.clone()));
-                continue;
-            }
-            match self.engine.resolve_pair(source, destination, range.clone()) {
-                Ok((root, placement)) => {
-                    self.bring_pair(source, destination, Arc::new(root), placement);
-                }
-                Err(error) => self.engine.error(error),
-            }
-            self.lease.extend();
-        }
-    }
-}
-
-impl Mover<'_> {
-    /// Copies one pair: a small file at once; anything that needs tasks of its own gets a root in the table.
-    fn bring_pair(
-        &mut self,
-        source: &PathBytes,
-        destination: &PathBytes,
-        root: Arc<Root>,
-        placement: Placement,
-    ) {
-        if self.is_simple(&root) {
-            if let Err(error) = self.scan_single(root, RootId(u32::MAX)) {
-                self.engine.error(error);
+/// Copies paths below the root, and creates the directories above them.
+pub(crate) fn scan_paths(mover: &mut Mover<'_>, root: RootId, paths: Vec<TreePath>) {
+    let top = match scan::open_root(mover, root) {
+        Ok(top) => top,
+        Err(error) => {
+            for path in paths {
+                let path = listed_path(mover.engine, root, &path);
+                mover.engine.error(EntryError { path, ..error.clone() });
             }
             return;
         }
-        let id = self.engine.add_listed(source.clone(), destination.clone(), placement, &root);
-        let directory = DirectoryRef::of_root(id);
-        let kind = TaskKind::Scan { directory, names: ScanNames::Root };
-        self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+    };
+    mover.report.outcome.dirty.push(top.reference());
+    // The directories on the way to the last path; lists come mostly in order.
+    let mut stack: Vec<Level> = vec![top];
+    let mut names: Vec<Name> = Vec::new();
+    for path in paths {
+        let Some((directory, name)) = path.split_last() else {
+            // The root itself was named: everything.
+            if let Err(error) = hand_on_everything(mover, &stack[0]) {
+                mover.engine.error(error);
+            }
+            continue;
+        };
+        if stack[stack.len() - 1].path != directory {
+            hand_on_names(mover, &stack, &mut names);
+            if let Err(mut error) = go_to(mover, &mut stack, &directory) {
+                error.path = listed_path(mover.engine, root, &path);
+                "cannot enter its parent directory".clone_into(&mut error.detail);
+                if error.class == ErrorClass::Vanished {
+                    NOT_THERE.clone_into(&mut error.detail);
+                    (error.class, error.errno) = (ErrorClass::Other, 0);
+                }
+                if leads_to_no_directory(&error) {
+                    let words =
+                        "a parent in its path is a symbolic link or a file, not a directory";
+                    words.clone_into(&mut error.detail);
+                    (error.class, error.errno) = (ErrorClass::Other, 0);
+                }
+                mover.engine.error(error);
+                continue;
+            }
+        }
+        let level = &stack[stack.len() - 1];
+        if level.source.lacks(name) {
+            let (side, class) = (Side::Source, ErrorClass::Other);
+            let path = level.source_path(name);
+            let operation = Operation::Stat;
+            mover.engine.error(EntryError::plain(side, operation, class, path, NOT_THERE));
+        } else {
+            names.extend(Name::new(name).ok());
+        }
+        mover.lease.extend();
     }
+    hand_on_names(mover, &stack, &mut names);
+}
 
-    fn is_simple(&self, root: &Root) -> bool {
-        let follow = self.engine.spec.selection.follow != dmover_model::FollowLinks::Never;
-        let metadata = self.engine.end.look_at_root(&root.source, follow);
-        metadata.is_some_and(|m| {
-            // Whatever makes tasks of its own needs a root that others can look up.
-            m.links == 1 && !self.is_worth_splitting(&m)
-        })
+fn listed_path(engine: &Engine, root: RootId, path: &TreePath) -> PathBytes {
+    let root = engine.root(root);
+    root.map_or_else(|_| PathBytes(path.as_bytes().to_vec()), |r| r.source.display().join(path))
+}
+
+/// Returns names of one directory as an ordinary scan task.
+fn hand_on_names(mover: &mut Mover<'_>, stack: &[Level], names: &mut Vec<Name>) {
+    if !names.is_empty() {
+        let directory = stack[stack.len() - 1].reference();
+        let names = ScanNames::Listed(std::mem::take(names));
+        let kind = TaskKind::Scan { directory, names };
+        mover.report.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
     }
+}
+
+/// Makes `directory` the last one of the stack.
+fn go_to(
+    mover: &mut Mover<'_>,
+    stack: &mut Vec<Level>,
+    directory: &TreePath,
+) -> Result<(), EntryError> {
+    while stack.len() > 1 && !is_above(&stack[stack.len() - 1].path, directory) {
+        stack.pop();
+    }
+    let known = stack[stack.len() - 1].path.depth();
+    for component in directory.components().skip(known) {
+        let level = directory::enter(mover, &stack[stack.len() - 1], component)?;
+        mover.report.outcome.dirty.push(level.reference());
+        stack.push(level);
+    }
+    Ok(())
+}
+
+fn hand_on_everything(mover: &mut Mover<'_>, top: &Level) -> Result<(), EntryError> {
+    let names = mover.with_buffer(|_, buffer| top.source.names(buffer))?;
+    let kind = TaskKind::Scan { directory: top.reference(), names: ScanNames::Listed(names) };
+    mover.report.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+    Ok(())
+}
+
+/// Copies pairs of a batch list.
+pub(crate) fn run_pairs(
+    mover: &mut Mover<'_>,
+    pairs: &[(PathBytes, PathBytes, Option<RangeCopy>)],
+) {
+    for (source, destination, range) in pairs {
+        if mover.engine.control.is_stopping() {
+            mover.engine.error(dmover_local::error::cancelled(destination.clone()));
+            continue;
+        }
+        match mover.engine.resolve_pair(source, destination, range.clone()) {
+            Ok((root, placement)) => {
+                bring_pair(mover, source, destination, Arc::new(root), placement);
+            }
+            Err(error) => mover.engine.error(error),
+        }
+        mover.lease.extend();
+    }
+}
+
+/// Copies one pair: a small file at once; anything that needs tasks of its own gets a root in the table.
+fn bring_pair(
+    mover: &mut Mover<'_>,
+    source: &PathBytes,
+    destination: &PathBytes,
+    root: Arc<Root>,
+    placement: Placement,
+) {
+    if is_simple(mover, &root) {
+        if let Err(error) = scan::scan_single(mover, root, RootId(u32::MAX)) {
+            mover.engine.error(error);
+        }
+        return;
+    }
+    let id = mover.engine.add_listed(source.clone(), destination.clone(), placement, &root);
+    let directory = DirectoryRef::of_root(id);
+    let kind = TaskKind::Scan { directory, names: ScanNames::Root };
+    mover.report.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+}
+
+fn is_simple(mover: &Mover<'_>, root: &Root) -> bool {
+    let follow = mover.engine.spec.selection.follow != dmover_model::FollowLinks::Never;
+    let metadata = mover.engine.end.look_at_root(&root.source, follow);
+    metadata.is_some_and(|m| {
+        // Whatever makes tasks of its own needs a root that others can look up.
+        m.links == 1 && !plan_names::is_worth_splitting(mover, &m)
+    })
 }
 
 fn is_above(upper: &TreePath, lower: &TreePath) -> bool {

@@ -6,8 +6,10 @@ use dmover_model::{
 use dmover_schedule::time::Instant;
 
 use super::{Content, Part, Shown, Wanted};
+use crate::context::Engine;
 use crate::hash_guesses::FUNCTIONS;
 use crate::mover::Mover;
+use crate::sum;
 
 fn with(item: &SumItem, hash: HashType, guess: Guess) -> SumItem {
     let expected = item.expected.clone();
@@ -15,66 +17,68 @@ fn with(item: &SumItem, hash: HashType, guess: Guess) -> SumItem {
     SumItem { expected, ..item.clone() }
 }
 
-impl Mover<'_> {
-    /// The item with the function of the files before it, if its own function is not known.
-    pub(super) fn likely(&self, item: &SumItem) -> Option<SumItem> {
-        let is_open = item.expected.as_ref()?.guess == Some(Guess::Open);
-        let hash = self.engine.proof.guesses.only().filter(|_| is_open)?;
-        Some(with(item, hash, Guess::Likely))
-    }
+/// The item with the function of the files before it, if its own function is not known.
+pub(super) fn likely(engine: &Engine, item: &SumItem) -> Option<SumItem> {
+    let is_open = item.expected.as_ref()?.guess == Some(Guess::Open);
+    let hash = engine.proof.guesses.only().filter(|_| is_open)?;
+    Some(with(item, hash, Guess::Likely))
+}
 
-    /// Hashes content with both functions, reading it once. No other mover takes part, because SHA-256 cannot be split.
-    pub(super) fn sum_with_both(
-        &mut self,
-        content: &Content,
-        item: &SumItem,
-        shown: Shown<'_>,
-    ) -> Result<(), EntryError> {
-        let started = Instant::now();
-        let engine = self.engine;
-        let tried = FUNCTIONS.map(|hash| with(item, hash, Guess::Last));
-        let wanted = tried.each_ref().map(Wanted::from);
-        let made = if content.is_stream {
-            let policies = wanted.map(|wanted| engine.digest_policy(wanted));
-            self.session.digest_stream(content, item.range, policies, shown)?
-        } else {
-            let parts = wanted.map(|wanted| engine.part(wanted, content.metadata.size));
-            let shapes = (parts.map(|part| part.shape), parts[0].start);
-            let pieces = self.session.digests(content, shapes, parts[0].all(), shown)?;
-            let ([one, other], [first, second]) = (pieces, parts);
-            [(first, one), (second, other)]
-        };
-        if content.metadata.kind == EntryKind::File {
-            engine.local().check_unchanged(content, shown)?;
-        }
-        let fits = |(wanted, (part, pieces)): &(Wanted<'_>, (Part, Vec<Digest>))| {
-            let digest = Fold::of(&part.shape, pieces);
-            let expected = wanted.expected.map(|expected| &expected.digests[..]);
-            digest.is_some_and(|digest| expected == Some(&[digest]))
-        };
-        let mut all = wanted.into_iter().zip(made);
-        let first = all.next();
-        let chosen = all.find(fits).or(first);
-        let Some((wanted, (part, pieces))) = chosen else { return Ok(()) };
-        self.tell_sum(wanted, part, pieces, started.elapsed(), shown)
+/// Hashes content with both functions, reading it once. No other mover takes part, because SHA-256 cannot be split.
+pub(super) fn sum_with_both(
+    mover: &mut Mover<'_>,
+    content: &Content,
+    item: &SumItem,
+    shown: Shown<'_>,
+) -> Result<(), EntryError> {
+    let started = Instant::now();
+    let engine = mover.engine;
+    let tried = FUNCTIONS.map(|hash| with(item, hash, Guess::Last));
+    let wanted = tried.each_ref().map(Wanted::from);
+    let made = if content.is_stream {
+        let policies = wanted.map(|wanted| sum::digest_policy(engine, wanted));
+        mover.session.digest_stream(content, item.range, policies, shown)?
+    } else {
+        let parts = wanted.map(|wanted| sum::part_of(engine, wanted, content.metadata.size));
+        let shapes = (parts.map(|part| part.shape), parts[0].start);
+        let pieces = mover.session.digests(content, shapes, parts[0].all(), shown)?;
+        let ([one, other], [first, second]) = (pieces, parts);
+        [(first, one), (second, other)]
+    };
+    if content.metadata.kind == EntryKind::File {
+        engine.local().check_unchanged(content, shown)?;
     }
+    let fits = |(wanted, (part, pieces)): &(Wanted<'_>, (Part, Vec<Digest>))| {
+        let digest = Fold::of(&part.shape, pieces);
+        let expected = wanted.expected.map(|expected| &expected.digests[..]);
+        digest.is_some_and(|digest| expected == Some(&[digest]))
+    };
+    let mut all = wanted.into_iter().zip(made);
+    let first = all.next();
+    let chosen = all.find(fits).or(first);
+    let Some((wanted, (part, pieces))) = chosen else { return Ok(()) };
+    sum::tell_sum(mover, wanted, part, pieces, started.elapsed(), shown)
+}
 
-    /// Whether the function was guessed from earlier files and did not match: the file is read again with the other
-    /// one.
-    pub(super) fn is_guessed_otherwise(&mut self, wanted: Wanted<'_>, digest: &Digest) -> bool {
-        let Some((expected, item)) = wanted.expected.zip(wanted.item) else { return false };
-        if expected.guess.is_none() || expected.digests == [*digest] {
-            if expected.guess.is_some() {
-                self.engine.proof.guesses.matched(expected.hash);
-            }
-            return false;
+/// Whether the function was guessed from earlier files and did not match: the file is read again with the other
+/// one.
+pub(super) fn is_guessed_otherwise(
+    mover: &mut Mover<'_>,
+    wanted: Wanted<'_>,
+    digest: &Digest,
+) -> bool {
+    let Some((expected, item)) = wanted.expected.zip(wanted.item) else { return false };
+    if expected.guess.is_none() || expected.digests == [*digest] {
+        if expected.guess.is_some() {
+            mover.engine.proof.guesses.matched(expected.hash);
         }
-        let other = FUNCTIONS.into_iter().find(|function| *function != expected.hash);
-        let Some(other) = other.filter(|_| expected.guess == Some(Guess::Likely)) else {
-            return false;
-        };
-        let kind = TaskKind::Sums(vec![with(item, other, Guess::Last)]);
-        self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
-        true
+        return false;
     }
+    let other = FUNCTIONS.into_iter().find(|function| *function != expected.hash);
+    let Some(other) = other.filter(|_| expected.guess == Some(Guess::Likely)) else {
+        return false;
+    };
+    let kind = TaskKind::Sums(vec![with(item, other, Guess::Last)]);
+    mover.report.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+    true
 }
