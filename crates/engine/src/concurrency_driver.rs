@@ -68,11 +68,30 @@ struct Lane {
     work: u64,
 }
 
+/// Times of the processors of this host at several moments.
+struct ProcessorTimes {
+    /// When the job began.
+    first: Option<Times>,
+    /// When a limit was last named.
+    named: Option<Times>,
+    /// When the window began.
+    window: Option<Times>,
+    /// The seconds of this process then.
+    window_own_s: f64,
+}
+
+impl ProcessorTimes {
+    fn now() -> Self {
+        let times = dmover_host::processors::times();
+        let window_own_s = dmover_host::processors::process_seconds();
+        Self { first: times, named: times, window: times, window_own_s }
+    }
+}
+
 /// The driver's view of its movers.
 pub(crate) struct Pace {
     lanes: [Lane; CLASSES],
-    most: usize,
-    fixed: bool,
+    allowance: Allowance,
     cores: usize,
     activities: Vec<Arc<CurrentActivity>>,
     sampled: Instant,
@@ -81,12 +100,9 @@ pub(crate) struct Pace {
     /// Samples since the last limit, and since the start.
     recent: Profile,
     whole: Profile,
-    times: Option<Times>,
-    /// When the window began.
-    window_times: Option<Times>,
-    window_own_s: f64,
+    processors: ProcessorTimes,
+    /// Entries that were found before the window.
     window_entries: u64,
-    first_times: Option<Times>,
     named: Instant,
     limit: Option<Limit>,
 }
@@ -111,11 +127,9 @@ impl Pace {
             Lane { controller: Controller::new(bounds, start), seen: 0, busy: 0, work: 0 }
         };
         let now = Instant::now();
-        let times = dmover_host::processors::times();
         Self {
             lanes: Class::ALL.map(lane),
-            most,
-            fixed,
+            allowance,
             cores,
             activities: Vec::new(),
             sampled: now,
@@ -123,11 +137,8 @@ impl Pace {
             samples: 0,
             recent: Profile::default(),
             whole: Profile::default(),
-            times,
-            window_times: times,
-            window_own_s: dmover_host::processors::process_seconds(),
+            processors: ProcessorTimes::now(),
             window_entries: 0,
-            first_times: times,
             named: now,
             limit: None,
         }
@@ -147,7 +158,7 @@ impl Pace {
     /// How many movers are needed for the present limits of both classes.
     pub fn movers(&self) -> usize {
         let all: usize = self.lanes.iter().map(|lane| lane.controller.width()).sum();
-        all.min(self.most)
+        all.min(self.allowance.most)
     }
 
     /// Adds a new mover.
@@ -220,9 +231,9 @@ impl Pace {
         self.window = Instant::now();
         let samples = std::mem::take(&mut self.samples).max(1) as f64;
         let times = dmover_host::processors::times();
-        let busy = busy(std::mem::replace(&mut self.window_times, times), times);
+        let busy = busy(std::mem::replace(&mut self.processors.window, times), times);
         let own_s = dmover_host::processors::process_seconds();
-        let own = own_s - std::mem::replace(&mut self.window_own_s, own_s);
+        let own = own_s - std::mem::replace(&mut self.processors.window_own_s, own_s);
         let is_ours = own >= OWN_PART * elapsed_s * self.cores as f64;
         let saturated = is_ours && busy.is_some_and(|share| share >= SATURATED);
         self.window_entries = engine.reports.counters.get(Counter::EntriesFound);
@@ -251,9 +262,9 @@ impl Pace {
 
     fn end_stretch(&mut self) -> Limit {
         let now = dmover_host::processors::times();
-        self.recent.processors_busy = busy(self.times, now);
-        self.times = now;
-        self.recent.bounded = self.fixed
+        self.recent.processors_busy = busy(self.processors.named, now);
+        self.processors.named = now;
+        self.recent.bounded = self.allowance.fixed
             || self.lanes.iter().any(|l| l.controller.is_bounded() && !l.controller.is_settled());
         let limit = self.recent.limit();
         self.whole.add(&self.recent);
@@ -264,7 +275,7 @@ impl Pace {
     /// The limit over the whole job.
     pub fn summary(&mut self) -> Limit {
         self.end_stretch();
-        self.whole.processors_busy = busy(self.first_times, dmover_host::processors::times());
+        self.whole.processors_busy = busy(self.processors.first, dmover_host::processors::times());
         self.whole.limit()
     }
 }

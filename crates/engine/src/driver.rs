@@ -1,44 +1,36 @@
 //! Runs one job: starts the movers, feeds the coordinator, and carries out its commands.
 use dmover_journal::{
-    ErrorList, JobFile, JobLock, LastPass, Ledger, Left, LookedInto, PartialFiles, SpillLedger,
-    Starts, StateDirectory, Survey,
+    ErrorList, LastPass, Ledger, Left, LookedInto, PartialFiles, SpillLedger, Starts, Survey,
 };
-use dmover_local::destination_lock::DestinationLock;
-use dmover_local::layout::{DefaultLayout, LayoutHook};
 use dmover_local::mounted::Mounted;
 use dmover_local::mounts::MountTable;
 use dmover_local::root::Resolved;
 use dmover_local::volume::on_storage;
 use dmover_model::{
-    Budget, DeleteWhen, DirectoryRef, Event, ExtraNames, Failed, Fatal, JobId, JobSpec, Notice,
-    Outcome, Placement, RecheckSet, ScanNames, Surveyed, TargetMode, Task, TaskKind, Verb,
+    Budget, DeleteWhen, DirectoryRef, Event, ExtraNames, Failed, Fatal, JobId, Notice, Outcome,
+    Placement, RecheckSet, ScanNames, Surveyed, TargetMode, Task, TaskKind, Verb,
 };
-use dmover_observe::{Board, Counter, Counters, JobView, Monitor, NoMonitor, Stage};
+use dmover_observe::{Counter, Stage};
 use dmover_plan::coordinator::{Command, Coordinator, Input, Phase};
 use dmover_plan::temporary::TemporaryNames;
-use dmover_tree::RemoteTrees;
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::bounds::Bounds;
 use crate::concurrency_driver::{self, Allowance};
-use crate::context::Engine;
-use crate::context::memory_bytes;
-use crate::control::{Control, StopReason};
+use crate::context::{Engine, memory_bytes};
+use crate::control::StopReason;
 use crate::delete_guard::Guard;
-use crate::engine_builder::Parts;
+use crate::engine_builder::{Capacity, Parts};
 use crate::extra;
 use crate::extra::refuse_missing_destination;
-use crate::fleet::{Fleets, JobOffer};
+use crate::fleet::JobOffer;
 use crate::job_identity::{job_id, volume_of};
 use crate::job_list::{JobList, RecordSupply};
 use crate::mover_report::MoverReport;
 use crate::periodic_flush::PeriodicFlush;
 use crate::precount;
 use crate::queue::{Dispatch, Reported};
-use crate::recorder::Recorder;
 use crate::report::{JobReport, JobState};
 use crate::run_facts::RunFacts;
 use crate::same_copy::writing;
@@ -49,6 +41,7 @@ use job_status::{Shown, Standing};
 use mounted::tell_what_is_gone;
 use offer::offer;
 use outliving::Outliving;
+use parts::{places, receivers};
 use pulse::Pulse;
 use record::{Recording, doubtful, last_pass, refuse_what_was_emptied};
 use start::{
@@ -65,6 +58,7 @@ mod large_files;
 mod mounted;
 mod offer;
 mod outliving;
+mod parts;
 mod pulse;
 mod record;
 mod start;
@@ -72,6 +66,7 @@ mod supply;
 mod survey;
 
 pub use control_files::Then;
+pub use parts::{Job, JobFiles, Observers, ProcessFacts};
 
 /// Names of linked inodes in one task. There may be four tasks for every possible mover, so this bounds the memory of
 /// the link phase.
@@ -81,107 +76,28 @@ const DIRTY_DIRECTORIES: usize = 512;
 /// Names to delete in one task.
 const EXTRA_NAMES: usize = 1024;
 
-/// Everything that a job needs to run in this process.
-pub struct Job {
-    /// The request.
-    pub spec: JobSpec,
-    /// Paths or pairs of `spec.selection.list`, read and checked.
-    pub list: JobList,
-    /// The state directory of the job; `None`: nothing is recorded or locked.
-    pub state: Option<StateDirectory>,
-    /// The directory in which a job without state is visible while it runs.
-    pub shown_in: Option<StateDirectory>,
-    /// The lock, if the caller runs more than one pass; otherwise each pass takes it.
-    pub lock: Option<Arc<JobLock>>,
-    /// Locks of the written directories, held while this exists.
-    pub destination: DestinationLock,
-    /// What follows after this pass.
-    pub then: Then,
-    /// The job that this run is a part of; its control files are used.
-    pub part_of: Option<(StateDirectory, JobId)>,
-    /// How long earlier runs of the same command took.
-    pub before: Duration,
-    /// The directory for the ledger's overflow.
-    pub spill_directory: PathBuf,
-    /// How often a line of progress is logged; zero: never.
-    pub log_every: Duration,
-    /// Receives the events.
-    pub monitor: Arc<dyn Monitor>,
-    /// The counters to use.
-    pub counters: Arc<Counters>,
-    /// The switch to stop the job.
-    pub control: Arc<Control>,
-    /// Writes a manifest of the copied entries.
-    pub manifest: Option<Arc<Recorder>>,
-    /// Chooses layouts.
-    pub layout: Arc<dyn LayoutHook>,
-    /// The description of the job for other processes.
-    pub description: JobFile,
-    /// The umask of the user.
-    pub umask: u32,
-    /// The most files that the process may have open.
-    pub open_files_max: u64,
-    /// Opens sources on other hosts; `None`: there are none.
-    pub remote: Option<Arc<dyn RemoteTrees>>,
-    /// The source of remote movers; `None`: movers run in this process.
-    pub fleets: Option<Arc<dyn Fleets>>,
-    /// Where the state of the job is published for displays.
-    pub board: Option<Arc<Board<Option<JobView>>>>,
-}
-
-impl Job {
-    /// A job that runs in this process, keeps no state and is observed by nobody. `umask` and `open_files_max`: see the
-    /// fields.
-    pub fn new(spec: JobSpec, umask: u32, open_files_max: u64) -> Self {
-        Self {
-            spec,
-            list: JobList::None,
-            state: None,
-            shown_in: None,
-            lock: None,
-            destination: DestinationLock::default(),
-            then: Then::Nothing,
-            part_of: None,
-            before: Duration::ZERO,
-            spill_directory: std::env::temp_dir(),
-            log_every: Duration::ZERO,
-            monitor: Arc::new(NoMonitor),
-            counters: Arc::default(),
-            control: Arc::default(),
-            manifest: None,
-            layout: Arc::new(DefaultLayout),
-            description: JobFile::default(),
-            umask,
-            open_files_max,
-            remote: None,
-            fleets: None,
-            board: None,
-        }
-    }
-}
-
 /// Runs a job until it ends or is stopped.
 ///
 /// # Errors
 /// The job could not start (nothing was changed) or could not continue.
 pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
-    let id = job_id(&job.spec, &job.list, job.state.as_ref())?;
+    let id = job_id(&job.spec, &job.list, job.files.state.as_ref())?;
     let dry_run = job.spec.policy.dry_run;
-    let locked = job.state.as_ref().filter(|_| !dry_run);
-    let held = job.lock.clone().filter(|_| !dry_run);
+    let locked = job.files.state.as_ref().filter(|_| !dry_run);
+    let held = job.files.lock.clone().filter(|_| !dry_run);
     let lock = match held {
         Some(lock) => Some(lock),
         None => locked.map(|state| state.lock(&id).map(Arc::new)).transpose()?,
     };
     let destination = job.spec.destination.to_path();
-    let remembered = job.state.as_ref().and_then(|s| s.placement(&id, &destination));
-    let last_run = job.state.as_ref().and_then(|state| state.status(&id.0));
+    let remembered = job.files.state.as_ref().and_then(|s| s.placement(&id, &destination));
+    let last_run = job.files.state.as_ref().and_then(|state| state.status(&id.0));
     let mut record = Recording::open(&job.spec, locked, &id)?;
     let mounts = record.as_ref().map_or_else(|| Ok(MountTable::default()), Recording::mounts)?;
     let resolved = resolve(job, &mounts, remembered)?;
     let placement = resolved.placement;
     if let Some(writing) = writing((&job.spec, &job.list), &resolved) {
-        job.destination.take(&writing, &resolved, &*job.monitor)?;
+        job.destination.take(&writing, &resolved, &*job.observers.monitor)?;
     }
     if let (Some(state), Some(lock)) = (locked, &lock) {
         let on_storage: Vec<_> = resolved.targets.iter().filter_map(|at| on_storage(at)).collect();
@@ -205,7 +121,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         remember(state, &id, placement, &destination);
     }
     let targets = resolved.roots.iter().map(|r| r.written().clone()).collect();
-    job.monitor.event(&Event::Start { job: id.clone(), targets, dry_run });
+    job.observers.monitor.event(&Event::Start { job: id.clone(), targets, dry_run });
     tracing::info!(job = %id, dry_run, movers_asked = job.spec.limits.threads, "job started");
     if let Some(manifest) = &job.manifest {
         manifest.begin(&header(job, &id, &resolved));
@@ -213,7 +129,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let is_resumed = record.as_ref().is_some_and(|record| record.is_resumed);
     let (survey, doubts) = survey(job, &id, &resolved, is_resumed)?;
     let outliving = Outliving::begin(job, &id)?;
-    let jobs_state = job.state.as_ref().map(|state| (state, &id));
+    let jobs_state = job.files.state.as_ref().map(|state| (state, &id));
     let written = PeriodicFlush::begin(&job.spec, jobs_state, &resolved.targets, &job.control)?;
     let trust = written.trust();
     let waiting = &outliving;
@@ -239,7 +155,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         remember(state, &id, placement, &destination);
     }
     // Also if the job cannot go on.
-    job.counters.outlook().enter(Stage::Flush);
+    job.observers.counters.outlook().enter(Stage::Flush);
     written.flush_last(&run.engine, result.is_ok() && run.has_failed_at_nothing());
     result?;
     let mut report = run.report(id);
@@ -247,7 +163,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let one = job.spec.sources.len() == 1 && matches!(job.list, JobList::None);
     report.meant_as_name =
         one && placement == Placement::As && job.spec.target_mode == TargetMode::Auto;
-    if let Some(state) = &job.state {
+    if let Some(state) = &job.files.state {
         settle_losses(job, state, &mut report, &destination);
     }
     let is_complete = report.state == JobState::Finished && run.has_failed_at_nothing();
@@ -274,17 +190,8 @@ struct Run {
     queue: Arc<dyn Dispatch>,
     hands: Executor,
     coordinator: Coordinator,
-    /// The journal, if there is one.
-    record: Option<Recording>,
-    /// Parts of large files for another run to resume.
-    large_files: PartialFiles,
-    starts: Starts,
-    /// The catalog, if there is one.
-    survey: Option<Survey>,
-    /// The control files for other processes.
-    outside: Option<Outside>,
-    pulse: Pulse,
-    shown: Option<Shown>,
+    kept: Kept,
+    told: Told,
     /// Tasks that are published once their causes are recorded.
     outgoing: Vec<Task>,
     ledger: SpillLedger,
@@ -297,6 +204,25 @@ struct Run {
     finished: bool,
     /// How long earlier runs of the same command took.
     before: Duration,
+}
+
+/// What another run of the job finds.
+struct Kept {
+    /// The journal, if there is one.
+    record: Option<Recording>,
+    /// Parts of large files for another run to resume.
+    large_files: PartialFiles,
+    starts: Starts,
+    /// The catalog, if there is one.
+    survey: Option<Survey>,
+}
+
+/// What others see of the job while it runs.
+struct Told {
+    /// The control files for other processes.
+    outside: Option<Outside>,
+    pulse: Pulse,
+    shown: Option<Shown>,
 }
 
 impl Run {
@@ -322,7 +248,7 @@ impl Run {
             directories_apart: resolved.meetings.is_empty() && matches!(job.list, JobList::None),
             history,
             trust,
-            umask: job.umask,
+            umask: job.process.umask,
         };
         let run = dmover_host::random_u64();
         let open_files = start::open_files(job, id);
@@ -337,31 +263,25 @@ impl Run {
         let engine = Arc::new(Engine::assemble(Parts {
             spec,
             facts,
-            open_files_max: job
-                .open_files_max
-                .saturating_sub(resolved.descriptors() + job.destination.descriptors()),
-            roots: resolved.roots,
-            meetings: resolved.meetings,
+            capacity: Capacity {
+                allowance,
+                open_files_max: job
+                    .process
+                    .open_files_max
+                    .saturating_sub(resolved.descriptors() + job.destination.descriptors()),
+                own_bytes_per_s: None,
+                spill_directory: &job.process.spill_directory,
+            },
+            places: places(job, resolved.roots, resolved.meetings),
             mounts,
             temporaries: TemporaryNames::new(id, run).sparing(spared),
             guard,
             sharing: sharing(spec)?,
             doubtful: doubtful(record.as_ref(), doubts)?,
             open_files,
-            failures,
             recorder: job.manifest.clone(),
-            monitor: Arc::clone(&job.monitor),
-            counters: Arc::clone(&job.counters),
-            control: Arc::clone(&job.control),
+            receivers: receivers(job, failures),
             layout: Arc::clone(&job.layout),
-            state_path: job.state.as_ref().and_then(StateDirectory::real_path),
-            spill_directory: &job.spill_directory,
-            allowance,
-            desk: None,
-            destination: job.destination.clone(),
-            own_bytes_per_s: None,
-            base: PathBuf::new(),
-            bounds: Bounds::default(),
         })?);
         let (hands, queue) = Executor::of(job, offer, &engine, (allowance, record.is_some()))?;
         let has_fleet = matches!(hands, Executor::Elsewhere(_));
@@ -379,15 +299,14 @@ impl Run {
             queue,
             hands,
             coordinator,
-            record,
-            large_files,
-            starts,
-            survey,
-            outside,
-            pulse: Pulse::new(job.log_every),
-            shown: Shown::new(job, id),
+            kept: Kept { record, large_files, starts, survey },
+            told: Told {
+                outside,
+                pulse: Pulse::new(job.observers.log_every),
+                shown: Shown::new(job, id),
+            },
             outgoing: Vec::new(),
-            ledger: SpillLedger::new(&job.spill_directory, memory_bytes(spec) / 4),
+            ledger: SpillLedger::new(&job.process.spill_directory, memory_bytes(spec) / 4),
             looked_for_extra: false,
             awaited: None,
             begins,
@@ -405,13 +324,15 @@ impl Run {
         let saw_all = self.saw_all(&job.list);
         let looked_into =
             if saw_all { LookedInto::Everything } else { LookedInto::These(&settled) };
-        if let Some(record) = &mut self.record {
+        if let Some(record) = &mut self.kept.record {
             record.end(&report, &mut self.coordinator, looked_into)?;
         }
-        if let Some(survey) = self.survey.as_mut().filter(|_| report.state == JobState::Finished) {
+        if let Some(survey) =
+            self.kept.survey.as_mut().filter(|_| report.state == JobState::Finished)
+        {
             survey.trust(&settled)?;
         }
-        if let Some(outside) = &self.outside {
+        if let Some(outside) = &self.told.outside {
             outside.end(&self.engine, &report, report.process_code(report.exit_code()));
         }
         tracing::info!(job = %report.job, state = ?report.state, elapsed = ?report.elapsed,
@@ -434,10 +355,10 @@ impl Run {
             self.tell_unlinked()
         });
         let result = result.and_then(|()| self.engine.lost_source().map_or(Ok(()), Err));
-        if let (Err(error), Some(outside)) = (&result, &self.outside) {
+        if let (Err(error), Some(outside)) = (&result, &self.told.outside) {
             outside.failed(&self.engine, error.to_string(), error.exit_code().code());
         }
-        if let Some(shown) = &self.shown {
+        if let Some(shown) = &self.told.shown {
             shown.show(&self.engine, &Standing { hands: &self.hands, tasks_left: 0 }, false);
         }
         self.queue.close();
@@ -449,12 +370,12 @@ impl Run {
 
     /// Publishes the first tasks, or those that an earlier run left.
     fn begin(&mut self, list: &JobList) -> Result<(), Fatal> {
-        let resumed = self.record.as_ref().filter(|record| record.is_resumed);
+        let resumed = self.kept.record.as_ref().filter(|record| record.is_resumed);
         if let Some(record) = resumed {
             let first = record.first_input(&mut self.ledger)?;
             self.feed(first, list)?;
             self.take_what_is_left(list)?;
-        } else if let Some(survey) = &mut self.survey {
+        } else if let Some(survey) = &mut self.kept.survey {
             let tasks = survey.next(false)?;
             self.feed(Input::Survey(tasks), list)?;
         } else {
@@ -474,7 +395,7 @@ impl Run {
 
     fn take_what_is_left(&mut self, list: &JobList) -> Result<(), Fatal> {
         let mut left = Left::default();
-        while let Some(record) = &self.record {
+        while let Some(record) = &self.kept.record {
             let next = record.next_input(&mut left, Budget::USUAL)?;
             let ends = matches!(&next, Input::Left { more: false, .. });
             self.feed(next, list)?;
@@ -487,7 +408,7 @@ impl Run {
 
     /// Commits what has happened; only then may other steps depend on it.
     fn settle(&mut self) -> Result<(), Fatal> {
-        if let Some(record) = &mut self.record {
+        if let Some(record) = &mut self.kept.record {
             record.settle(&self.engine)?;
         }
         self.settle_large_files();
@@ -502,11 +423,11 @@ impl Run {
     fn listen(&mut self) -> Result<(), Fatal> {
         self.engine.reports.counters.outlook().enter(stage(self.coordinator.phase()));
         let tasks_left = self.coordinator.pending();
-        self.pulse.turn(&self.engine, tasks_left);
+        self.told.pulse.turn(&self.engine, tasks_left);
         let standing = Standing { hands: &self.hands, tasks_left };
-        let outside = self.outside.as_mut();
+        let outside = self.told.outside.as_mut();
         let held = outside.is_some_and(|outside| outside.turn(&self.engine, &standing));
-        if let Some(shown) = &mut self.shown {
+        if let Some(shown) = &mut self.told.shown {
             shown.turn(&self.engine, &standing, held);
         }
         match &mut self.hands {
@@ -537,7 +458,7 @@ impl Run {
         let expired = self.queue.expired();
         let reports = self.queue.reports(concurrency_driver::SAMPLE);
         self.listen()?;
-        if self.record.is_some() && self.engine.control.is_stopping() {
+        if self.kept.record.is_some() && self.engine.control.is_stopping() {
             // Tasks that heard of the stop before this have not done everything.
             self.feed(Input::Stop, list)?;
         }
@@ -595,10 +516,10 @@ impl Run {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             if let Input::Report(_, outcome) | Input::Done(_, outcome) = &input {
-                self.large_files.hear(outcome, &*self.engine);
+                self.kept.large_files.hear(outcome, &*self.engine);
             }
             let commands = self.coordinator.handle(input);
-            if let Some(record) = &mut self.record {
+            if let Some(record) = &mut self.kept.record {
                 record.changes(self.coordinator.take_changes());
             }
             for command in commands {
@@ -607,7 +528,7 @@ impl Run {
                         inputs.push_back(Input::Done(task.id, Outcome::default()));
                     }
                     Command::Publish(mut task) => {
-                        self.large_files.fill(&mut task, &*self.engine);
+                        self.kept.large_files.fill(&mut task, &*self.engine);
                         self.outgoing.push(task);
                     }
                     Command::Supply(most) => match list.supply(most, &self.engine)? {
@@ -619,13 +540,13 @@ impl Run {
                         inputs.push_back(Input::Unshelved(self.ledger.unshelve(most)?));
                     }
                     Command::RecordLinks(names) => {
-                        if let Some(record) = &mut self.record {
+                        if let Some(record) = &mut self.kept.record {
                             record.links(&names);
                         }
                         self.ledger.record_links(names)?;
                     }
                     Command::RecordDirty(dirty) => {
-                        if let Some(record) = &mut self.record {
+                        if let Some(record) = &mut self.kept.record {
                             record.dirty(&dirty);
                         }
                         self.ledger.record_dirty(dirty)?;
@@ -635,7 +556,7 @@ impl Run {
                     }
                     Command::FetchDirty => {
                         let dirty = self.ledger.take_dirty(DIRTY_DIRECTORIES)?;
-                        if let Some(record) = &mut self.record {
+                        if let Some(record) = &mut self.kept.record {
                             record.taken(&dirty);
                         }
                         inputs.push_back(Input::Dirty(dirty));
@@ -643,7 +564,7 @@ impl Run {
                     Command::RecordExtra(names) => self.ledger.record_extra(names)?,
                     Command::FetchExtra => inputs.push_back(Input::Extra(self.next_extra()?)),
                     Command::Begin => {
-                        let doubts = self.survey.as_mut().map(Survey::doubts).transpose()?;
+                        let doubts = self.kept.survey.as_mut().map(Survey::doubts).transpose()?;
                         self.engine.doubts.earlier.add(doubts.unwrap_or_default());
                         if let Executor::Elsewhere(fleet) = &self.hands {
                             fleet.know(Notice::RecheckSet(self.engine.doubts.earlier.all()));
@@ -653,15 +574,16 @@ impl Run {
                     Command::TakeSurvey(found) => {
                         // What was carried to another name is on record before the rename is.
                         let moved = found.iter().any(|found| matches!(found, Surveyed::Moved(..)));
-                        if let Some(record) = self.record.as_mut().filter(|_| moved) {
+                        if let Some(record) = self.kept.record.as_mut().filter(|_| moved) {
                             record.settle(&self.engine)?;
                         }
-                        let tasks = self.survey.as_mut().map(|survey| survey.take(found));
+                        let tasks = self.kept.survey.as_mut().map(|survey| survey.take(found));
                         inputs.push_back(Input::Surveyed(tasks.transpose()?.unwrap_or_default()));
                     }
                     Command::FetchSurvey => {
                         let saw_all = self.saw_all(list);
-                        let tasks = self.survey.as_mut().map(|s| s.next(saw_all)).transpose()?;
+                        let tasks =
+                            self.kept.survey.as_mut().map(|s| s.next(saw_all)).transpose()?;
                         inputs.push_back(Input::Survey(tasks.unwrap_or_default()));
                     }
                     Command::Withdraw => {
@@ -685,7 +607,7 @@ impl Run {
     }
 
     fn has_failed_at_nothing(&self) -> bool {
-        let failed = self.record.as_ref().map_or(0, |record| record.failed.all());
+        let failed = self.kept.record.as_ref().map_or(0, |record| record.failed.all());
         self.engine.reports.counters.get(Counter::Errors) + failed == 0
     }
 
@@ -749,7 +671,7 @@ impl Run {
             losses: tally.losses,
             allowed_losses: engine.spec.policy.allow_loss,
             earlier_losses: BTreeMap::new(),
-            earlier_failures: self.record.as_ref().map_or_else(Failed::default, |r| r.failed),
+            earlier_failures: self.kept.record.as_ref().map_or_else(Failed::default, |r| r.failed),
             slowest: engine.reports.slowest.list(),
             withheld: engine.pass.guard.withheld(),
             resumed: engine.facts.is_resumed,

@@ -1,29 +1,22 @@
 //! Builds the state that all movers of one job in one process share.
-use dmover_journal::{Failures, KnownPaths, OpenFiles};
+use dmover_journal::{KnownPaths, OpenFiles};
 use dmover_local::capability::CapabilityCache;
-use dmover_local::destination_lock::DestinationLock;
 use dmover_local::end::LocalEnd;
 use dmover_local::flush::Flusher;
 use dmover_local::layout::LayoutHook;
 use dmover_local::mounts::MountTable;
 use dmover_local::privilege::Privilege;
-use dmover_local::root::{OverlappingRoots, Root};
 use dmover_local::unflushed::Unflushed;
 use dmover_model::{Fatal, JobSpec};
-use dmover_observe::{Counters, Monitor};
 use dmover_plan::filter::Filter;
 use dmover_plan::temporary::TemporaryNames;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use crate::bounds::Bounds;
 use crate::concurrency_driver::Allowance;
 use crate::context::{
-    Doubts, Engine, Forbidden, Pass, Places, Proof, Receivers, Reports, Resources, RootTable,
-    Visibility, memory_bytes,
+    Doubts, Engine, Pass, Places, Proof, Receivers, Reports, Resources, Visibility, memory_bytes,
 };
-use crate::control::Control;
-use crate::coordinator_client::{CoordinatorClient, Desk};
 use crate::delete_guard::Guard;
 use crate::limits::RateLimits;
 use crate::recheck::Doubtful;
@@ -37,56 +30,38 @@ use crate::written_parts::WrittenParts;
 pub(crate) struct Parts<'a> {
     pub spec: &'a JobSpec,
     pub facts: RunFacts,
-    pub roots: Vec<Root>,
-    pub meetings: OverlappingRoots,
+    pub places: Places,
     pub mounts: MountTable,
+    pub layout: Arc<dyn LayoutHook>,
     pub temporaries: TemporaryNames,
+    pub receivers: Receivers,
     pub guard: Guard,
     pub sharing: Option<Sharing>,
     pub doubtful: Doubtful,
     pub open_files: Option<OpenFiles>,
-    pub failures: Option<Failures>,
     pub recorder: Option<Arc<Recorder>>,
-    pub monitor: Arc<dyn Monitor>,
-    pub counters: Arc<Counters>,
-    pub control: Arc<Control>,
-    pub layout: Arc<dyn LayoutHook>,
-    pub state_path: Option<PathBuf>,
-    pub spill_directory: &'a Path,
+    pub capacity: Capacity<'a>,
+}
+
+/// What the movers of a process may use.
+pub(crate) struct Capacity<'a> {
     pub allowance: Allowance,
     /// The most files that may be open besides the roots.
     pub open_files_max: u64,
-    pub desk: Option<Arc<dyn CoordinatorClient>>,
-    /// Locks of the written directories, in the process of the coordinator.
-    pub destination: DestinationLock,
     /// The rate limit of this process for any job.
     pub own_bytes_per_s: Option<u64>,
-    /// The base of relative paths; empty: the working directory.
-    pub base: PathBuf,
-    /// The users and paths that this mover may work for.
-    pub bounds: Bounds,
+    pub spill_directory: &'a Path,
 }
 
 impl Engine {
     pub(crate) fn assemble(parts: Parts<'_>) -> Result<Self, Fatal> {
-        let Parts { facts, allowance, open_files_max, .. } = parts;
+        let Parts { facts, capacity, receivers, .. } = parts;
         let spec = Arc::new(parts.spec.clone());
         let filter = Filter::new(&spec.selection)
             .map_err(|e| Fatal::refused(e.to_string(), "see 'dmover help copy' for patterns"))?;
         let privilege = Privilege::of_process(dmover_host::user::is_privileged(), facts.umask);
-        let desk = Desk::new(parts.desk);
-        let reports = Reports::new(
-            Arc::clone(&spec),
-            Receivers {
-                monitor: parts.monitor,
-                counters: parts.counters,
-                desk: desk.clone(),
-                control: Arc::clone(&parts.control),
-                failures: parts.failures,
-                keeps_journal: facts.keeps_journal,
-            },
-        );
-        let known = KnownPaths::new(memory_bytes(&spec) / 4, parts.spill_directory);
+        let (desk, control) = (receivers.desk.clone(), Arc::clone(&receivers.control));
+        let known = KnownPaths::new(memory_bytes(&spec) / 4, capacity.spill_directory);
         let job = (spec.verb, facts.keeps_journal);
         Ok(Self {
             filter,
@@ -99,29 +74,21 @@ impl Engine {
                 unflushed: Unflushed::default(),
                 layout: parts.layout,
             },
-            places: Places {
-                roots: RootTable::new(parts.roots),
-                meetings: parts.meetings,
-                lock: parts.destination,
-                base: parts.base,
-                bounds: parts.bounds,
-                state_path: parts.state_path,
-                forbidden: Forbidden::default(),
-            },
+            places: parts.places,
             temporaries: parts.temporaries,
             written_parts: WrittenParts::default(),
             resources: Resources::new(
                 &spec,
-                RateLimits::new(&spec.limits, parts.own_bytes_per_s),
-                allowance.most,
-                open_files_max,
+                RateLimits::new(&spec.limits, capacity.own_bytes_per_s),
+                capacity.allowance.most,
+                capacity.open_files_max,
             ),
             doubts: Doubts::new(parts.doubtful, parts.open_files, job, desk.clone()),
-            proof: Proof::new(parts.recorder, known, desk.clone(), Arc::clone(&parts.control)),
+            proof: Proof::new(parts.recorder, known, desk.clone(), Arc::clone(&control)),
             pass: Pass::new(parts.guard, parts.sharing, facts.follows, desk),
             visibility: Visibility::default(),
-            control: parts.control,
-            reports,
+            reports: Reports::new(Arc::clone(&spec), receivers, facts.keeps_journal),
+            control,
             facts,
             spec,
         })

@@ -19,11 +19,11 @@ use std::time::Duration;
 
 use crate::bounds::Bounds;
 use crate::concurrency_driver::Allowance;
-use crate::context::Engine;
+use crate::context::{Engine, Forbidden, Places, Receivers, RootTable};
 use crate::control::Control;
-use crate::coordinator_client::{CoordinatorClient, CoordinatorNumbers};
+use crate::coordinator_client::{CoordinatorClient, CoordinatorNumbers, Desk};
 use crate::delete_guard::Guard;
-use crate::engine_builder::Parts;
+use crate::engine_builder::{Capacity, Parts};
 use crate::mover_pool::MoverPool;
 use crate::queue::{Dispatch, Gate, Queue};
 use crate::recheck::Doubtful;
@@ -308,29 +308,36 @@ impl Joining {
         let engine = Engine::assemble(Parts {
             spec: &spec,
             facts: offer.facts.clone(),
-            open_files_max: place.open_files_max.saturating_sub(resolved.descriptors()),
-            roots: resolved.roots,
-            meetings: resolved.meetings,
+            capacity: Capacity {
+                allowance,
+                open_files_max: place.open_files_max.saturating_sub(resolved.descriptors()),
+                own_bytes_per_s: place.bytes_per_s,
+                spill_directory: &place.spill_directory,
+            },
+            places: Places {
+                roots: RootTable::new(resolved.roots),
+                meetings: resolved.meetings,
+                lock: DestinationLock::default(),
+                base: base.clone(),
+                bounds: place.bounds,
+                state_path: offer.state.as_ref().map(|(path, _)| path.to_path()),
+                forbidden: Forbidden::default(),
+            },
             mounts,
             temporaries,
             guard,
             sharing: None,
             doubtful: Doubtful::default(),
             open_files: None,
-            failures: None,
             recorder,
-            monitor: Arc::new(Elsewhere { wants_items: offer.wants_items }),
-            counters: place.counters,
-            control: place.control,
+            receivers: Receivers {
+                monitor: Arc::new(Elsewhere { wants_items: offer.wants_items }),
+                counters: place.counters,
+                desk: Desk::new(Some(place.desk)),
+                control: place.control,
+                failures: None,
+            },
             layout: Arc::new(DefaultLayout),
-            state_path: offer.state.as_ref().map(|(path, _)| path.to_path()),
-            spill_directory: &place.spill_directory,
-            allowance,
-            desk: Some(place.desk),
-            destination: DestinationLock::default(),
-            own_bytes_per_s: place.bytes_per_s,
-            base: base.clone(),
-            bounds: place.bounds,
         })?;
         let below = Below::new(&engine)?;
         Ok(Self { engine: Arc::new(engine), allowance, below })

@@ -90,7 +90,7 @@ pub use dmover_local::mounts::mounts_here;
 pub use dmover_local::stale_temporaries::remove_leftovers;
 pub use dmover_model::{Answer, CoordinatorRequest, Notice, WithheldReason};
 pub use dmover_tree::RemoteTrees;
-pub use driver::{Job, Then, run_job};
+pub use driver::{Job, JobFiles, Observers, ProcessFacts, Then, run_job};
 pub use fleet::{Fleet, Fleets, JobOffer, Joined, Joining, MoverPlace};
 pub use job_identity::job_id;
 pub use job_list::{JobList, Pair, RecordSupply, SumSupply};

@@ -91,7 +91,7 @@ fn keep_times(job: &mut Job) -> bool {
     if spec.verb != Verb::Sync || spec.selection.ages_ms == [None; 2] || job.manifest.is_some() {
         return false;
     }
-    let Some(state) = &job.state else { return false };
+    let Some(state) = &job.files.state else { return false };
     let Ok(id) = job_id(spec, &job.list, Some(state)) else { return false };
     let journal = JournalReader::open(&state.directory(&id.0));
     let then = journal.ok().flatten().and_then(|journal| journal.times_then(spec).ok().flatten());
@@ -196,8 +196,8 @@ fn run_passes(
 
 /// Prepares another pass of the same command: what was done counts, what was looked at is counted again.
 fn begin_again(job: &mut Job, first: &JobReport, client: &dyn Client) {
-    job.counters = Arc::new(first.counters.of_what_was_done());
-    client.begins_again(&job.counters);
+    job.observers.counters = Arc::new(first.counters.of_what_was_done());
+    client.begins_again(&job.observers.counters);
     // It has the time of earlier passes in it.
     job.before = first.elapsed;
 }
@@ -222,16 +222,16 @@ fn mean(spec: &mut JobSpec) {
 
 /// Takes the lock of the job. It is held until the result is proven and published.
 fn hold(job: &mut Job) -> Result<(), Fatal> {
-    if let Some(state) = job.state.as_ref().filter(|_| !job.spec.policy.dry_run) {
+    if let Some(state) = job.files.state.as_ref().filter(|_| !job.spec.policy.dry_run) {
         let id = job_id(&job.spec, &job.list, Some(state))?;
-        job.lock = Some(Arc::new(state.lock(&id)?));
+        job.files.lock = Some(Arc::new(state.lock(&id)?));
         job.then = Then::More;
     }
     Ok(())
 }
 
 fn held_state(job: &Job) -> Option<&StateDirectory> {
-    job.state.as_ref().filter(|_| job.lock.is_some())
+    job.files.state.as_ref().filter(|_| job.files.lock.is_some())
 }
 
 /// Compares the content on storage with what was read from the source.
@@ -274,7 +274,7 @@ impl Outcome {
     /// Records that the job failed, and releases its lock.
     pub fn fail(self, why: &str, code: Code) -> Failed {
         let job = &self.job;
-        let id = job_id(&job.spec, &job.list, job.state.as_ref());
+        let id = job_id(&job.spec, &job.list, job.files.state.as_ref());
         // The recorded status says that the job has more to do, which is no longer true.
         if let (true, Some(state), Ok(id)) = (self.went_on, held_state(job), &id) {
             state.tell_failure(id, why.to_owned(), code.code());

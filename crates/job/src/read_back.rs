@@ -1,5 +1,5 @@
 //! The proof of a copy: reads back from storage what the job wrote, and compares it.
-use dmover_engine::{Job, JobList, JobReport, RecordSupply, job_id, run_job};
+use dmover_engine::{Job, JobFiles, JobList, JobReport, Observers, RecordSupply, job_id, run_job};
 use dmover_model::{
     AttributeSet, CopyPolicy, Event, Fatal, JobSpec, Selection, TargetMode, Verb, VerifyLevel,
     VerifyPolicy,
@@ -16,7 +16,7 @@ pub(crate) fn run(
     recorded: Recorded,
     millionths: Option<u32>,
 ) -> Result<JobReport, Fatal> {
-    let state = job.state.as_ref().filter(|_| job.lock.is_some());
+    let state = job.files.state.as_ref().filter(|_| job.files.lock.is_some());
     let id = state.map(|state| job_id(&job.spec, &job.list, Some(state))).transpose()?;
     let verify = VerifyPolicy {
         level: VerifyLevel::Digest,
@@ -51,13 +51,15 @@ pub(crate) fn run(
     let recorded = Arc::new(recorded);
     let report = run_job(&Job {
         list: JobList::Records(Arc::clone(&recorded) as Arc<dyn RecordSupply>),
-        log_every: job.log_every,
-        part_of: job.state.clone().zip(id),
-        spill_directory: job.spill_directory.clone(),
-        monitor: Arc::new(Findings(Arc::clone(&job.monitor))),
-        counters,
+        files: JobFiles { part_of: job.files.state.clone().zip(id), ..JobFiles::default() },
+        observers: Observers {
+            monitor: Arc::new(Findings(Arc::clone(&job.observers.monitor))),
+            counters,
+            board: None,
+            log_every: job.observers.log_every,
+        },
         control: Arc::clone(&job.control),
-        ..Job::new(spec, job.umask, job.open_files_max)
+        ..Job::new(spec, job.process.clone())
     })?;
     recorded.trouble().map_or(Ok(report), |trouble| Err(Fatal::Manifest(trouble)))
 }

@@ -56,7 +56,7 @@ pub fn watch(
     tell: &mut dyn FnMut(Watched<'_>),
 ) -> WatchEnd {
     let control = Arc::clone(&job.control);
-    let id = job_id(&job.spec, &JobList::None, job.state.as_ref());
+    let id = job_id(&job.spec, &JobList::None, job.files.state.as_ref());
     let mut first = true;
     let result = dmover_engine::watch(job, feed, options, &mut |what| match what {
         Watched::Begins(_) if std::mem::take(&mut first) => {}

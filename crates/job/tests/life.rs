@@ -1,6 +1,6 @@
 //! Whole jobs by the library alone, without a command line.
 #![allow(clippy::unwrap_used)]
-use dmover_engine::{Job, JobReport, JobState, Recorder, job_id};
+use dmover_engine::{Job, JobFiles, JobReport, JobState, ProcessFacts, Recorder, job_id};
 use dmover_job::{Client, ManifestFile, Outcome, Published, ReadBack, Request};
 use dmover_journal::{JobPhase, StateDirectory};
 use dmover_model::{
@@ -71,7 +71,8 @@ impl Place {
             limits: Limits::default(),
         };
         let state = StateDirectory::new(self.path("state"));
-        Job { state: Some(state), ..Job::new(spec, 0o022, 1024) }
+        let files = JobFiles { state: Some(state), ..JobFiles::default() };
+        Job { files, ..Job::new(spec, ProcessFacts::new(0o022, 1024)) }
     }
 
     /// The names in the destination.
@@ -100,7 +101,7 @@ fn a_copy_is_proven_and_its_end_is_on_record_when_its_lock_is_free() {
     let manifest = ManifestFile::scratch(&place.path("state")).unwrap();
     let recorder: Arc<Recorder> = manifest.recorder();
     let job = Job { manifest: Some(recorder), ..place.job(Verb::Copy, None) };
-    let state = job.state.clone().unwrap();
+    let state = job.files.state.clone().unwrap();
     let id = job_id(&job.spec, &job.list, Some(&state)).unwrap();
     let answers = Answers::default();
     let request = Request { job, manifest: Some(manifest), read_back: ReadBack::All };

@@ -1,6 +1,6 @@
 //! `dmover snapshot`.
 use clap::ArgMatches;
-use dmover_engine::{Control, Job, JobReport, StopReason};
+use dmover_engine::{Control, Job, JobFiles, JobReport, Observers, ProcessFacts, StopReason};
 use dmover_job::{
     Concluded, FoundCounts, Naming, NotNamed, Published, Snapshot, SnapshotDirectory,
     SnapshotInProgress, SnapshotPlan, SnapshotStart, kept,
@@ -309,8 +309,7 @@ struct Remover<'a> {
     counters: Arc<Counters>,
     progress: Arc<Progress>,
     monitor: Arc<dyn Monitor>,
-    umask: u32,
-    open_files_max: u64,
+    process: ProcessFacts,
 }
 
 impl<'a> Remover<'a> {
@@ -318,7 +317,7 @@ impl<'a> Remover<'a> {
         let hint = "choose another file, or check permissions";
         let errors = ErrorsTo::create(&args.output).map_err(|why| Fatal::refused(why, hint))?;
         let umask = dmover_host::process::clear_umask();
-        let open_files_max = dmover_host::process::raise_open_files();
+        let process = ProcessFacts::new(umask, dmover_host::process::raise_open_files());
         let (control, counters) = (Arc::new(Control::default()), Arc::new(Counters::default()));
         let sizes = Sizes::new(args.output.bytes, args.output.si);
         let progress = Progress::start(&args.output, Verb::Sync, sizes, Arc::clone(&counters));
@@ -326,16 +325,19 @@ impl<'a> Remover<'a> {
         let (shown, own) = (Arc::clone(&progress), Arc::clone(&control));
         let printer = Arc::new(TextPrinter::new(None, &args.output, sizes, shown, own));
         let monitor = errors.monitor(printer);
-        Ok(Self { args, control, counters, progress, monitor, umask, open_files_max })
+        Ok(Self { args, control, counters, progress, monitor, process })
     }
 
     fn remove(&self, at: &SnapshotDirectory, tree: &Path, empty: &Path) -> Result<Code, Fatal> {
         let job = |spec| Job {
-            monitor: Arc::clone(&self.monitor),
-            counters: Arc::clone(&self.counters),
+            files: JobFiles { description: describe(None, None), ..JobFiles::default() },
+            observers: Observers {
+                monitor: Arc::clone(&self.monitor),
+                counters: Arc::clone(&self.counters),
+                ..Observers::default()
+            },
             control: Arc::clone(&self.control),
-            description: describe(None, None),
-            ..Job::new(spec, self.umask, self.open_files_max)
+            ..Job::new(spec, self.process.clone())
         };
         let limits = spec::limits(&self.args.limits);
         let (code, stays) = at.remove((tree, empty), limits, &job)?;

@@ -1,7 +1,10 @@
 //! `dmover sum`.
 use clap::ArgMatches;
 use dmover_digest::lines::Style;
-use dmover_engine::{Control, Job, JobList, JobReport, JobState, StopReason, run_job};
+use dmover_engine::{
+    Control, Job, JobFiles, JobList, JobReport, JobState, Observers, ProcessFacts, StopReason,
+    run_job,
+};
 use dmover_job::quote::quoted;
 use dmover_job::{Checked, ListedLines, checked, code_of_digests};
 use dmover_journal::StateDirectory;
@@ -69,18 +72,23 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let job = Job {
         remote,
         fleets,
-        board,
         list: JobList::Sums(supply),
-        shown_in: args.fleet.broker.as_ref().and_then(|_| {
-            let named = environment("DMOVER_STATE_DIR");
-            state_directory(named.as_ref()).map(StateDirectory::new)
-        }),
-        log_every: Duration::from_millis(args.output.stats),
-        monitor: errors.monitor(printer.monitor()),
-        counters,
+        files: JobFiles {
+            shown_in: args.fleet.broker.as_ref().and_then(|_| {
+                let named = environment("DMOVER_STATE_DIR");
+                state_directory(named.as_ref()).map(StateDirectory::new)
+            }),
+            description: describe(None, Some(&args.output)),
+            ..JobFiles::default()
+        },
+        observers: Observers {
+            monitor: errors.monitor(printer.monitor()),
+            counters,
+            board,
+            log_every: Duration::from_millis(args.output.stats),
+        },
         control,
-        description: describe(None, Some(&args.output)),
-        ..Job::new(spec, 0o077, dmover_host::process::raise_open_files())
+        ..Job::new(spec, ProcessFacts::new(0o077, dmover_host::process::raise_open_files()))
     };
     let result = run_job(&job);
     let printed = printer.end();

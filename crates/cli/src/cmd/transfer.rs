@@ -1,7 +1,8 @@
 //! Runs a job of `copy`, `sync` or `snapshot create`, and prints its result.
 use dmover_digest::lines::Style;
 use dmover_engine::{
-    Control, Job, JobList, JobReport, RemoteTrees, StopReason, Withheld, WithheldReason,
+    Control, Job, JobFiles, JobList, JobReport, Observers, ProcessFacts, RemoteTrees, StopReason,
+    Withheld, WithheldReason,
 };
 use dmover_job::{Client, ManifestFile, Published, ReadBack, Request, take_label};
 use dmover_journal::FailedList;
@@ -91,6 +92,8 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     // Umask and limits are of the whole process: set them once, before the first thread starts.
     let umask = dmover_host::process::clear_umask();
     let open_files_max = dmover_host::process::raise_open_files();
+    let spill_directory = spill_directory(args.state, state.as_ref());
+    let process = ProcessFacts { umask, open_files_max, spill_directory };
     let Around { fleets, board } = args.fleet.map_or(Ok(Around::default()), fleet::around)?;
     let control = Arc::new(Control::default());
     let counters = Arc::new(Counters::default());
@@ -99,11 +102,10 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         failure(&format!("cannot install signal handlers: {error}"), "check the process limits");
         return Err(exit(Code::Fatal));
     }
-    let spill_directory = spill_directory(args.state, state.as_ref());
     let manifest = match (&args.proof.manifest, args.proof.verify) {
         (Some(path), _) => ManifestFile::create(path, umask).map(Some),
         (None, ReadBackArg::None) => Ok(None),
-        (None, _) => ManifestFile::scratch(&spill_directory).map(Some),
+        (None, _) => ManifestFile::scratch(&process.spill_directory).map(Some),
     };
     let manifest = match manifest {
         Ok(manifest) => manifest,
@@ -115,18 +117,22 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     let job = Job {
         remote: args.remote.clone(),
         fleets,
-        board,
         list,
-        state,
+        files: JobFiles {
+            state,
+            description: describe(args.job.label.clone(), Some(args.output)),
+            ..JobFiles::default()
+        },
         destination: dmover_engine::DestinationLock::new(args.state.no_lock),
-        log_every: Duration::from_millis(args.output.stats),
-        spill_directory,
-        monitor: errors.monitor_with_read_back(printer.monitor()),
-        counters,
+        observers: Observers {
+            monitor: errors.monitor_with_read_back(printer.monitor()),
+            counters,
+            board,
+            log_every: Duration::from_millis(args.output.stats),
+        },
         control,
         manifest: manifest.as_ref().map(ManifestFile::recorder),
-        description: describe(args.job.label.clone(), Some(args.output)),
-        ..Job::new(spec, umask, open_files_max)
+        ..Job::new(spec, process)
     };
     Ok(Prepared { job, printer, manifest })
 }

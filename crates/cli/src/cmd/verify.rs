@@ -1,6 +1,8 @@
 //! `dmover verify`.
 use clap::ArgMatches;
-use dmover_engine::{Control, Job, JobList, JobReport, JobState, StopReason};
+use dmover_engine::{
+    Control, Job, JobFiles, JobList, JobReport, JobState, Observers, ProcessFacts, StopReason,
+};
 use dmover_job::{Compared, Recorded, compare};
 use dmover_model::{ExitCode as Code, Fatal, JobSpec, Verb};
 use dmover_observe::{Counters, Monitor};
@@ -79,9 +81,14 @@ fn run_comparison(
         Ok(around) => around,
         Err(code) => return code,
     };
-    let job = job(args, spec, recorded, (&printer, counters, control));
-    let monitor = errors.monitor(printer.monitor());
-    let job = Job { fleets, board, monitor, remote, ..job };
+    let observers = Observers {
+        monitor: errors.monitor(printer.monitor()),
+        counters,
+        board,
+        log_every: Duration::from_millis(args.output.stats),
+    };
+    let job = job(args, spec, recorded, (observers, control));
+    let job = Job { fleets, remote, ..job };
     let result = compare(&job, recorded.map(|recorded| &**recorded));
     printer.progress.end();
     let Compared { report, code, trouble, is_covered } = match result {
@@ -122,27 +129,27 @@ fn job(
     args: &VerifyArgs,
     spec: JobSpec,
     recorded: Option<&Arc<Recorded>>,
-    (printer, counters, control): (&Printer, Arc<Counters>, Arc<Control>),
+    (observers, control): (Observers, Arc<Control>),
 ) -> Job {
     let umask = dmover_host::process::clear_umask();
     // Only a repair keeps state: a comparison changes nothing.
     let state = args.repair.then(|| state_of_job(&args.state, None, false)).flatten();
     let shown_in = args.fleet.broker.as_ref();
     let shown_in = shown_in.and_then(|_| usable_state(&args.state, true).ok().flatten());
+    let process = ProcessFacts {
+        spill_directory: spill_directory(&args.state, state.as_ref()),
+        ..ProcessFacts::new(umask, dmover_host::process::raise_open_files())
+    };
+    let description = describe(None, Some(&args.output));
     Job {
-        shown_in,
+        files: JobFiles { state, shown_in, description, ..JobFiles::default() },
         destination: dmover_engine::DestinationLock::new(args.state.no_lock),
-        log_every: Duration::from_millis(args.output.stats),
+        observers,
         list: recorded.map_or(JobList::None, |recorded| {
             JobList::Records(Arc::clone(recorded) as Arc<dyn dmover_engine::RecordSupply>)
         }),
-        spill_directory: spill_directory(&args.state, state.as_ref()),
-        state,
-        monitor: printer.monitor(),
-        counters,
         control,
-        description: describe(None, Some(&args.output)),
-        ..Job::new(spec, umask, dmover_host::process::raise_open_files())
+        ..Job::new(spec, process)
     }
 }
 

@@ -53,13 +53,12 @@ pub(crate) struct Receivers {
     pub control: Arc<Control>,
     /// Where errors are recorded, if not in a journal.
     pub failures: Option<Failures>,
-    /// The job has a journal.
-    pub keeps_journal: bool,
 }
 
 impl Reports {
-    pub fn new(spec: Arc<JobSpec>, receivers: Receivers) -> Self {
-        let Receivers { monitor, counters, desk, control, failures, keeps_journal } = receivers;
+    /// `keeps_journal`: the job has a journal, which records errors.
+    pub fn new(spec: Arc<JobSpec>, receivers: Receivers, keeps_journal: bool) -> Self {
+        let Receivers { monitor, counters, desk, control, failures } = receivers;
         Self {
             started: Instant::now(),
             spec,

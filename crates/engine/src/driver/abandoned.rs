@@ -87,12 +87,12 @@ impl Run {
         }
         let large = &seal.large;
         if !(large::may_be_continued(engine, failure)
-            && self.large_files.is_recorded(&large.temporary))
+            && self.kept.large_files.is_recorded(&large.temporary))
         {
             let (directory, temporary) = (&large.file.directory, large.temporary.clone());
             let (root, directory) = (directory.root, directory.path.clone());
             large::partial::remove_unneeded(engine, &Unneeded { root, directory, temporary });
-            self.large_files.ended(&large.temporary);
+            self.kept.large_files.ended(&large.temporary);
         }
         large::tell_interrupted(engine, large, failure);
         true

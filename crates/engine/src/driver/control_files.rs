@@ -80,13 +80,13 @@ impl Drop for Passing {
 impl Outside {
     /// Publishes the start of the job. `None`: the job has no control files.
     pub fn of(job: &Job, id: &JobId, run: u64, engine: &Engine) -> Option<Self> {
-        if let Some((state, whole)) = &job.part_of {
+        if let Some((state, whole)) = &job.files.part_of {
             return Some(Self::part(state, whole, engine));
         }
-        if let Some(state) = job.shown_in.as_ref().filter(|_| job.state.is_none()) {
+        if let Some(state) = job.files.shown_in.as_ref().filter(|_| job.files.state.is_none()) {
             return Self::passing(state, job, &JobId(format!("{id}-{run:016x}")), engine);
         }
-        let state = job.state.as_ref().filter(|_| !job.spec.policy.dry_run)?;
+        let state = job.files.state.as_ref().filter(|_| !job.spec.policy.dry_run)?;
         let selection = precount::selection_of(&job.spec, &job.list);
         let whole = Self::part(state, id, engine);
         let outside = Self { then: job.then, is_part: false, selection, ..whole };
@@ -116,7 +116,7 @@ impl Outside {
             sources_are_remote: job.spec.sources_are_remote,
             destination: job.spec.destination.clone(),
             created_ms: now_ms(),
-            ..job.description.clone()
+            ..job.files.description.clone()
         };
         if let Err(error) = self.state.describe(id, &file) {
             tracing::warn!(%error, "cannot write the description of the job");

@@ -47,7 +47,7 @@ pub(super) struct Shown {
 
 impl Shown {
     pub fn new(job: &Job, id: &JobId) -> Option<Self> {
-        let (job, verb) = (job.board.clone()?, job.spec.verb.word().to_owned());
+        let (job, verb) = (job.observers.board.clone()?, job.spec.verb.word().to_owned());
         Some(Self { board: job, job: id.0.clone(), verb, begun_ms: now_ms(), last: None })
     }
 

@@ -26,7 +26,7 @@ const LASTING: [Counter; 8] = [
 /// The parts of large files from earlier runs, and how often the job was started without progress.
 pub(super) fn open(job: &Job, id: &JobId, fenced: bool) -> Result<(PartialFiles, Starts), Fatal> {
     let keeps = job.spec.verb.fills() && !job.spec.policy.dry_run;
-    let state = job.state.as_ref().filter(|_| keeps);
+    let state = job.files.state.as_ref().filter(|_| keeps);
     let boot = dmover_host::boot_id();
     let files = PartialFiles::open(state, id, (boot, fenced))?;
     let starts = Starts::begin(state, id);
@@ -37,7 +37,7 @@ pub(super) fn open(job: &Job, id: &JobId, fenced: bool) -> Result<(PartialFiles,
             starts.in_vain
         );
         tracing::warn!(runs = starts.in_vain, "no progress");
-        job.monitor.event(&Event::Movers { words });
+        job.observers.monitor.event(&Event::Movers { words });
     }
     Ok((files, starts))
 }
@@ -45,13 +45,14 @@ pub(super) fn open(job: &Job, id: &JobId, fenced: bool) -> Result<(PartialFiles,
 impl Run {
     /// Records the changes of large files.
     pub(super) fn settle_large_files(&mut self) {
-        self.large_files.write();
+        self.kept.large_files.write();
         let lasts = |run: &Self| {
             let counters = &run.engine.reports.counters;
-            run.large_files.has_news() || LASTING.iter().any(|counter| counters.get(*counter) > 0)
+            run.kept.large_files.has_news()
+                || LASTING.iter().any(|counter| counters.get(*counter) > 0)
         };
-        if self.starts.waits() && lasts(self) {
-            self.starts.progressed();
+        if self.kept.starts.waits() && lasts(self) {
+            self.kept.starts.progressed();
         }
     }
 
@@ -71,16 +72,16 @@ impl Run {
         let reason = self.engine.control.reason().filter(|_| is_told);
         let is_finished = is_told && reason.is_none();
         if is_finished {
-            self.starts.progressed();
+            self.kept.starts.progressed();
         }
         // One over part of the tree has not come to all of them.
         let is_whole = is_finished && !matches!(list, JobList::Failed(_) | JobList::Changed(_));
         if is_whole || reason == Some(StopReason::Cancelled) {
-            for unneeded in self.large_files.end() {
+            for unneeded in self.kept.large_files.end() {
                 large::partial::remove_unneeded(&self.engine, &unneeded);
             }
         } else {
-            self.large_files.stop(is_settled);
+            self.kept.large_files.stop(is_settled);
         }
     }
 }

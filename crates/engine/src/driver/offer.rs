@@ -52,7 +52,7 @@ pub(super) fn offer(
     let writes = (spec.verb.fills() || repairs) && !spec.policy.dry_run;
     // These are each mover's own.
     spec.limits.threads = 0;
-    let state = job.state.as_ref().and_then(StateDirectory::real_path);
+    let state = job.files.state.as_ref().and_then(StateDirectory::real_path);
     Ok(JobOffer {
         // What writes nothing may be done any number of times at once.
         key: if writes { id.0.clone() } else { format!("{id}-{run:016x}") },
@@ -75,7 +75,7 @@ pub(super) fn offer(
         state: state.zip(guard.state()).map(|(path, own)| (PathBytes::from(path.as_os_str()), own)),
         trash: guard.trash().map(Trash::name).map(str::to_owned),
         records: job.manifest.as_ref().map(|manifest| manifest.is_of_written()),
-        wants_items: job.monitor.wants_items(),
+        wants_items: job.observers.monitor.wants_items(),
         has_waited: false,
     })
 }

@@ -28,13 +28,14 @@ pub(super) struct Outliving {
 impl Outliving {
     /// Reads and writes the note, and waits until the movers of an interrupted run have stopped.
     pub fn begin(job: &Job, id: &JobId) -> Result<Self, Fatal> {
-        let state = job.state.as_ref().filter(|_| !job.spec.policy.dry_run);
+        let state = job.files.state.as_ref().filter(|_| !job.spec.policy.dry_run);
         let Some(state) = state else { return Ok(Self::default()) };
         let note = MoversElsewhere::of(state, id);
         let known = note.lease_ms()?;
         let mut outliving = Self { before: known.is_some(), ..Self::default() };
         if let Some(lease_ms) = known {
-            let asks = job.part_of.as_ref().map_or((state, id), |(state, whole)| (state, whole));
+            let asks =
+                job.files.part_of.as_ref().map_or((state, id), |(state, whole)| (state, whole));
             let wait = Duration::from_millis(lease_ms + lease_ms / 5);
             (outliving.waited, outliving.is_stopped) = await_end(job, asks, wait);
         }
@@ -60,7 +61,7 @@ fn await_end(
 ) -> (Duration, bool) {
     let seconds = wait.as_secs();
     let words = format!("waiting {seconds} s for the movers of the interrupted run to stop");
-    job.monitor.event(&Event::Movers { words });
+    job.observers.monitor.event(&Event::Movers { words });
     let begun = Instant::now();
     let (mut listened, mut later) = (None::<Instant>, None);
     while begun.elapsed() < wait && !job.control.is_stopping() {

@@ -280,7 +280,7 @@ pub(super) fn last_pass(
     id: &JobId,
     record: Option<&Recording>,
 ) -> Result<Option<LastPass>, Fatal> {
-    let state = job.state.as_ref().filter(|_| job.spec.verb == Verb::Sync);
+    let state = job.files.state.as_ref().filter(|_| job.spec.verb == Verb::Sync);
     match (record, state) {
         (Some(record), _) => Ok(record.last.clone()),
         (None, Some(state)) => LastPass::of_job(&state.of_job(id)),

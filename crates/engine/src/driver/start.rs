@@ -75,22 +75,22 @@ fn losses_still_there(
 /// The files that were open for writing when earlier runs of a copy read them. `None`: another verb, which has a journal,
 /// or no state.
 pub(super) fn open_files(job: &Job, id: &JobId) -> Option<OpenFiles> {
-    let state = job.state.as_ref().filter(|_| job.spec.verb == Verb::Copy)?;
+    let state = job.files.state.as_ref().filter(|_| job.spec.verb == Verb::Copy)?;
     Some(OpenFiles::open(state, id, !job.spec.policy.dry_run))
 }
 
 /// The list of errors of a run, whose job has to be locked. `None`: its errors go to a journal, or nowhere.
 pub(super) fn failures(job: &Job, id: &JobId, has_journal: bool) -> Option<Failures> {
-    if let Some((state, whole)) = &job.part_of {
+    if let Some((state, whole)) = &job.files.part_of {
         return Some(Failures::new(state, whole, false));
     }
-    let state = job.state.as_ref().filter(|_| !job.spec.policy.dry_run && !has_journal)?;
+    let state = job.files.state.as_ref().filter(|_| !job.spec.policy.dry_run && !has_journal)?;
     Some(Failures::new(state, id, true))
 }
 
 /// Begins the list of errors of a run: that of the run before is removed.
 pub(super) fn begin_error_list(job: &Job, id: &JobId, engine: &Engine) {
-    match (&engine.reports.failures, &job.state) {
+    match (&engine.reports.failures, &job.files.state) {
         (Some(failures), _) => failures.begin(),
         (None, Some(state)) if engine.facts.keeps_journal => state.forget_errors(id),
         (None, _) => {}
@@ -99,7 +99,7 @@ pub(super) fn begin_error_list(job: &Job, id: &JobId, engine: &Engine) {
 
 /// Where the errors of a run are listed.
 pub(super) fn error_list(job: &Job, engine: &Engine) -> ErrorList {
-    match (&engine.reports.failures, &job.state) {
+    match (&engine.reports.failures, &job.files.state) {
         (Some(failures), _) => failures.list(),
         (None, Some(state)) if engine.facts.keeps_journal => ErrorList::In(state.path().to_owned()),
         (None, _) => ErrorList::Nowhere,
@@ -221,8 +221,8 @@ pub(super) fn guard(
     let trash = trash
         .map(|(named, place)| Trash::open(&named.to_path(), place, name_of_run(id)))
         .transpose()?;
-    let state = job.state.as_ref().and_then(|state| identity_at(state.path(), mounts));
-    let gone = job.counters.get(Counter::EntriesDeleted);
+    let state = job.files.state.as_ref().and_then(|state| identity_at(state.path(), mounts));
+    let gone = job.observers.counters.get(Counter::EntriesDeleted);
     let asks = asks(job, root, (mounts, state), last, record)?;
     let guard = Guard::new(Some(delete), doubt, trash, state, gone).asking(asks);
     Ok(guard.counting(last.and_then(|last| last.had_when_withheld)))

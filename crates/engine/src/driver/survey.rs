@@ -16,7 +16,7 @@ pub(super) fn survey(
     is_resumed: bool,
 ) -> Result<(Option<Survey>, RecheckSet), Fatal> {
     let sync = job.spec.policy.sync.as_ref().filter(|_| job.spec.verb == Verb::Sync);
-    let (Some(sync), Some(state)) = (sync, &job.state) else {
+    let (Some(sync), Some(state)) = (sync, &job.files.state) else {
         return Ok(Default::default());
     };
     if job.spec.policy.dry_run {
@@ -49,7 +49,7 @@ pub(super) fn survey(
         None if is_resumed => Scope::Resumed,
         None => Scope::All,
     };
-    let survey = Survey::begin(catalog, &job.spill_directory, top, scope)?;
+    let survey = Survey::begin(catalog, &job.process.spill_directory, top, scope)?;
     Ok((Some(survey), doubts))
 }
 

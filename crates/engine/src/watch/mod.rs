@@ -6,7 +6,9 @@
 use dmover_journal::{Ask, JobPhase, StateDirectory};
 use dmover_local::fanotify_feed::{PLACES_MAX, TOO_MANY};
 use dmover_local::named_directory::{DirectoryObject, real_path};
-use dmover_model::{ChangeFeed, DeleteWhen, Fatal, FeedBatch, FeedError, PathBytes, TreePath};
+use dmover_model::{
+    ChangeFeed, DeleteWhen, Fatal, FeedBatch, FeedError, JobSpec, PathBytes, TreePath,
+};
 use dmover_observe::{Counter, Counters};
 use dmover_plan::debounce::{Patience, Pending};
 use dmover_schedule::time::Instant;
@@ -16,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::control::{StopReason, stop_words};
-use crate::driver::{Job, Then, run_job};
+use crate::driver::{Job, JobFiles, Then, run_job};
 use crate::job_identity::job_id;
 use crate::job_list::JobList;
 use crate::report::{JobReport, JobState};
@@ -72,27 +74,25 @@ pub fn watch(
     options: WatchOptions,
     tell: &mut dyn FnMut(Watched<'_>),
 ) -> Result<Option<JobReport>, Fatal> {
-    let Some(state) = job.state.clone() else {
+    let Some(state) = job.files.state.clone() else {
         let hint = "omit --no-state, or choose a directory with --state-dir";
         return Err(Fatal::refused("--watch needs a state directory", hint));
     };
     let id = job_id(&job.spec, &JobList::None, Some(&state))?;
     let lock = Arc::new(state.lock(&id)?);
-    let (own, top) = (own_place(&job, &state), object_of(job.spec.sources.first()));
-    let real = real_path_of(job.spec.sources.first());
+    let own = own_place(&job, &state);
+    let ends = WatchedEnds::of(job.spec.sources.first());
     let patience = Patience {
         rest_ms: options.rest_ms,
         written_ms: WRITTEN_MS.max(options.rest_ms),
         most_ms: MOST_MS,
     };
     let mut watch = Watch {
-        job: Job { lock: Some(lock), then: Then::Watching, ..job },
+        job: Job { files: JobFiles { lock: Some(lock), ..job.files }, then: Then::Watching, ..job },
         state,
         id,
         own,
-        top,
-        real,
-        target: None,
+        ends,
         patience,
         options,
         began: Instant::now(),
@@ -126,17 +126,49 @@ fn real_path_of(directory: Option<&PathBytes>) -> Option<PathBuf> {
     real_path(&directory?.to_path())
 }
 
+/// The directories at both ends when the watch began.
+struct WatchedEnds {
+    source: Option<DirectoryObject>,
+    /// The canonical path of the source, which is a part of the job's identity.
+    source_path: Option<PathBuf>,
+    /// The destination directory, after the first full scan.
+    target: Option<DirectoryObject>,
+}
+
+impl WatchedEnds {
+    fn of(source: Option<&PathBytes>) -> Self {
+        Self { source: object_of(source), source_path: real_path_of(source), target: None }
+    }
+
+    /// Checks that both sides are still the same directories. A rename, mount or unmount at or above them is not
+    /// reported by the feed.
+    fn check(&self, spec: &JobSpec) -> Result<(), Fatal> {
+        let source = spec.sources.first();
+        let (directory, what) =
+            if object_of(source) != self.source || real_path_of(source) != self.source_path {
+                (source, "dmover watched")
+            } else if self.target.is_some() && object_of(Some(&spec.destination)) != self.target {
+                (Some(&spec.destination), "dmover updated")
+            } else {
+                return Ok(());
+            };
+        let shown = directory.map(PathBytes::to_path).unwrap_or_default();
+        Err(Fatal::Watch {
+            message: format!("'{}' is no longer the directory that {what}", shown.display()),
+            hint: "check that it is mounted; if it is the right directory, run the same command \
+                again"
+                .into(),
+        })
+    }
+}
+
 struct Watch {
     job: Job,
     state: StateDirectory,
     id: dmover_model::JobId,
+    /// The state directory, if it is inside the source: changes there are ignored.
     own: Option<TreePath>,
-    /// The source directory.
-    top: Option<DirectoryObject>,
-    /// Its canonical path, which is a part of the job's identity.
-    real: Option<PathBuf>,
-    /// The destination directory, after the first full scan.
-    target: Option<DirectoryObject>,
+    ends: WatchedEnds,
     patience: Patience,
     options: WatchOptions,
     began: Instant,
@@ -236,30 +268,8 @@ impl Watch {
         self.state.tell_phase(&self.id, phase, None);
     }
 
-    /// Checks that both sides are still the same directories. A rename, mount or unmount at or above them is not
-    /// reported by the feed.
-    fn check_ends(&self) -> Result<(), Fatal> {
-        let spec = &self.job.spec;
-        let source = spec.sources.first();
-        let (directory, what) =
-            if object_of(source) != self.top || real_path_of(source) != self.real {
-                (source, "dmover watched")
-            } else if self.target.is_some() && object_of(Some(&spec.destination)) != self.target {
-                (Some(&spec.destination), "dmover updated")
-            } else {
-                return Ok(());
-            };
-        let shown = directory.map(PathBytes::to_path).unwrap_or_default();
-        Err(Fatal::Watch {
-            message: format!("'{}' is no longer the directory that {what}", shown.display()),
-            hint: "check that it is mounted; if it is the right directory, run the same command \
-                again"
-                .into(),
-        })
-    }
-
     fn listen(&mut self) -> Result<(), Fatal> {
-        self.check_ends()?;
+        self.ends.check(&self.job.spec)?;
         match self.state.asked(&self.id) {
             Some(Ask::Pause) => self.pause(true),
             Some(Ask::Resume) => self.pause(false),
@@ -306,7 +316,7 @@ impl Watch {
         let report = self.pass()?;
         tell(Watched::Everything(&report));
         self.last_whole = Some(report.elapsed);
-        self.target = object_of(Some(&self.job.spec.destination));
+        self.ends.target = object_of(Some(&self.job.spec.destination));
         let now = self.now_ms();
         if self.options.reconcile_ms > 0 {
             self.look_at_all(
@@ -328,8 +338,8 @@ impl Watch {
     }
 
     fn pass(&mut self) -> Result<JobReport, Fatal> {
-        self.check_ends()?;
-        self.job.counters = Arc::new(Counters::default());
+        self.ends.check(&self.job.spec)?;
+        self.job.observers.counters = Arc::new(Counters::default());
         let asked = self.job.spec.policy.sync.as_ref().and_then(|sync| sync.delete.clone());
         if let Some(delete) =
             self.job.spec.policy.sync.as_mut().and_then(|sync| sync.delete.as_mut())

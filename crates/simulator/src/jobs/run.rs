@@ -1,5 +1,7 @@
 //! One run: the job of a seed, disturbed, repeated, and compared.
-use dmover_engine::{Control, Job, JobReport, JobState, RemoteTrees, StopReason};
+use dmover_engine::{
+    Control, Job, JobFiles, JobReport, JobState, Observers, ProcessFacts, RemoteTrees, StopReason,
+};
 use dmover_job::{Client, Outcome, Published, ReadBack, Request};
 use dmover_journal::StateDirectory;
 use dmover_memory::faults::{Call, Fault as DiskFault, Rule, When, Where};
@@ -534,13 +536,18 @@ pub(super) fn job(spec: JobSpec, state: &Path, seat: &Seat) -> Job {
     let far = seat.line.clone().map(|line| Arc::new(FarTrees(line)) as Arc<dyn RemoteTrees>);
     Job {
         remote: far,
-        state: Some(StateDirectory::new(state)),
-        spill_directory: state.to_owned(),
-        log_every: Duration::from_secs(1),
-        monitor: Arc::clone(&seat.told) as Arc<dyn Monitor>,
+        files: JobFiles { state: Some(StateDirectory::new(state)), ..JobFiles::default() },
+        observers: Observers {
+            monitor: Arc::clone(&seat.told) as Arc<dyn Monitor>,
+            board: Some(Arc::default()),
+            log_every: Duration::from_secs(1),
+            ..Observers::default()
+        },
         control: Arc::clone(&seat.control),
-        board: Some(Arc::default()),
-        ..Job::new(spec, 0o022, 1024)
+        ..Job::new(
+            spec,
+            ProcessFacts { spill_directory: state.to_owned(), ..ProcessFacts::new(0o022, 1024) },
+        )
     }
 }
 

@@ -81,7 +81,7 @@ impl Comparison {
         Arc::new(move |seat: &Seat| {
             let mut job = job(own.spec.clone(), &state, seat);
             if !own.repairs {
-                job.state = None;
+                job.files.state = None;
             }
             let recorded = own.manifest.as_ref().map(|at| Recorded::open(at.as_os_str()));
             let recorded = match recorded.transpose() {

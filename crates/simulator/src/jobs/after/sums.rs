@@ -51,7 +51,7 @@ fn work(
     let (state, found) = (scene.state.to_owned(), Arc::clone(found));
     Arc::new(move |seat: &Seat| {
         let mut job = job(spec.clone(), &state, seat);
-        job.state = None;
+        job.files.state = None;
         let files = list.clone().unwrap_or_default();
         job.list = JobList::Sums(Arc::new(Files(Mutex::new(files.into()))));
         let result = dmover_engine::run_job(&job);
