@@ -1,5 +1,6 @@
 //! What two entries of the same name have in common, as far as their metadata and attributes show it.
 use dmover_local::attributes::{Attributes, flags_differ};
+use dmover_local::entry_attributes;
 use dmover_local::pair::Pair;
 use dmover_model::{
     Attribute, DifferenceKind, DifferenceSet, EntryError, EntryKind, EntryRecord, Metadata, Verb,
@@ -71,7 +72,8 @@ pub(crate) fn pair_attributes(
 ) -> Result<Differing, EntryError> {
     let source_shown = || level.source_path(record.name.as_bytes());
     let shown = || level.target_path(record.destination_name().as_bytes());
-    let attributes = engine.local().attributes_of_pair(pair, [&source_shown, &shown])?;
+    let attributes =
+        entry_attributes::attributes_of_pair(&engine.local(), pair, [&source_shown, &shown])?;
     attribute_differences(engine, level, EntryKind::File, &attributes)
 }
 
@@ -82,7 +84,11 @@ pub(crate) fn pinned_differences(
     record: &EntryRecord,
 ) -> Result<Differing, EntryError> {
     let Some(target) = &level.target else { return Ok(Differing::default()) };
-    let pinned = engine.local().pin_entry_pair(rights::sides(engine, level, target), record)?;
+    let pinned = entry_attributes::pin_entry_pair(
+        &engine.local(),
+        rights::sides(engine, level, target),
+        record,
+    )?;
     attribute_differences(engine, level, record.metadata.kind, &pinned.attributes()?)
 }
 

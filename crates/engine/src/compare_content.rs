@@ -43,5 +43,5 @@ pub(crate) fn compare_range(
 ) -> Result<Vec<ByteRange>, EntryError> {
     let source_shown = || level.source_path(record.name.as_bytes());
     let shown = || level.target_path(record.destination_name().as_bytes());
-    mover.session.compare(pair, range, [&source_shown, &shown])
+    dmover_local::pair::compare(&mut mover.session, pair, range, [&source_shown, &shown])
 }

@@ -1,4 +1,5 @@
 //! Directories: created closed, filled, and given their metadata when nothing is left below them.
+use dmover_local::entry_attributes;
 use dmover_local::error::{EPERM, is_locked_out};
 use dmover_local::finish::Finish;
 use dmover_local::make_directory::{Arrival, NewDirectory};
@@ -192,7 +193,7 @@ fn preview_finish(
     level: &Level,
     target: &TargetDirectory,
 ) -> Result<(), EntryError> {
-    let (engine, now) = (engine, &target.metadata);
+    let now = &target.metadata;
     if !engine.spec.verb.fills() || target.made {
         return Ok(());
     }
@@ -206,7 +207,8 @@ fn preview_finish(
         || !has_times(engine, level, target, now)
         || (locks && engine.spec.policy.preserve.has(Attribute::Flags));
     let differs = seen || {
-        let attributes = engine.local().attributes_of_directories(&level.source, target)?;
+        let attributes =
+            entry_attributes::attributes_of_directories(&engine.local(), &level.source, target)?;
         let kind = EntryKind::Directory;
         !alike::attribute_differences(engine, level, kind, &attributes)?.kinds.is_empty()
     };
@@ -227,7 +229,7 @@ fn has_times(engine: &Engine, level: &Level, target: &TargetDirectory, now: &Met
 /// Lists a directory whose attributes would be set. One that differs in mode or owner was listed when it was
 /// entered. One that differs only in its time is not listed: usually names in it have changed, and they are listed.
 fn list_updated(engine: &Engine, level: &Level, now: &Metadata) {
-    let (engine, source) = (engine, &level.source.metadata);
+    let source = &level.source.metadata;
     let is_listed = alike::is_unlike(engine, source, now);
     let only_time = now.mtime != source.mtime;
     if is_listed || only_time || !engine.reports.wants_items() {
@@ -250,7 +252,7 @@ fn list_updated(engine: &Engine, level: &Level, now: &Metadata) {
 
 /// Whether a directory has all metadata of its source, as far as it shows: nothing has changed since.
 fn is_finished(engine: &Engine, level: &Level, target: &TargetDirectory, now: &Metadata) -> bool {
-    let (engine, source) = (engine, &level.source.metadata);
+    let source = &level.source.metadata;
     let times = has_times(engine, level, target, now);
     let filled = !target.made && !target.opened_up;
     filled

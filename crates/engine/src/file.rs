@@ -1,4 +1,5 @@
 //! Regular files: what an end needs to write one.
+use dmover_local::entry_attributes;
 use dmover_local::file::{FileOrder, OldVersion};
 use dmover_local::session::WriteError;
 use dmover_local::source::{Content, Opened, OpenedSource};
@@ -157,7 +158,7 @@ pub(crate) fn bring_other(
 ) -> Result<CopyResult, EntryError> {
     let engine = mover.engine;
     let follows = level::follows(engine, level);
-    let entry = engine.local().open_entry(&level.source, record, follows)?;
+    let entry = entry_attributes::open_entry(&engine.local(), &level.source, record, follows)?;
     let how = (decision, names_beside(mover.engine, level));
     mover.session.make_special((&level.source, target), record, &entry.attributes, how)?;
     let extended = manifest_attributes::extended_to_keep(engine, &entry.attributes);

@@ -1,4 +1,5 @@
 //! Entries that look equal: checks of their content and attributes.
+use dmover_local::entry_attributes;
 use dmover_local::error::changed;
 use dmover_local::session::WriteError;
 use dmover_model::{ByteRange, EntryError, EntryKind, Side};
@@ -64,7 +65,7 @@ pub(crate) fn dress_if_unlike(
     };
     let last = record.destination_name().as_bytes();
     let sides = rights::sides(engine, level, target);
-    let pair = engine.local().open_entry_pair(sides, record, mover.permit())?;
+    let pair = entry_attributes::open_entry_pair(&engine.local(), sides, record, mover.permit())?;
     let kind = record.metadata.kind;
     let unseen = alike::attribute_differences(engine, level, kind, &pair.attributes()?)?;
     if unseen.kinds.is_empty() && !alike::is_dressed_otherwise(mover.engine, planned) {

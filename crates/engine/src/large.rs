@@ -1,5 +1,6 @@
 //! Large files: one open, chunks on all free movers, one seal.
 use dmover_local::digest_tap::{Made, Tap};
+use dmover_local::entry_attributes;
 use dmover_local::error::{cancelled, is_absent};
 use dmover_local::file::Unfinished;
 use dmover_local::large_file::{Begun, LargePart, PartOrder, Removal, Start};
@@ -433,7 +434,7 @@ fn seal(
     let target = target_of(mover.engine, &level, large)?;
     let content = source_version(mover, &level, large)?;
     let source_path = || level.source_path(large.file.name.as_bytes());
-    let mut supply = mover.engine.local().supply_of(content, &source_path)?;
+    let mut supply = entry_attributes::supply_of(&mover.engine.local(), content, &source_path)?;
     project::settle_project(mover.engine, &level, EntryKind::File, &mut supply.attributes, true)?;
     let mut made = Vec::new();
     if let Some(shape) = large.shape {

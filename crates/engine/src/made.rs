@@ -1,6 +1,8 @@
 //! Records of copied files for the manifest, with the digests that were computed while their bytes passed.
 use dmover_digest::Fold;
+use dmover_local::digest;
 use dmover_local::digest_tap::Made;
+use dmover_local::entry_attributes;
 use dmover_model::{
     Action, Attribute, Body, ByteRange, Carried, Content, EntryError, EntryKind, EntryRecord,
     ErrorClass, Event, Extended, FileDigest, Operation, Record, Side,
@@ -60,7 +62,7 @@ pub(crate) fn keep_directory(engine: &Engine, level: &Level) {
     let path = level.root.manifest_path(&level.path, b"");
     // An unreadable one is reported when the directory is finished.
     let extended = if engine.proof.keeps_what_is_there() {
-        let attributes = engine.local().attributes_of(&level.source);
+        let attributes = entry_attributes::attributes_of(&engine.local(), &level.source);
         attributes
             .map(|all| manifest_attributes::extended_to_keep(engine, &all))
             .unwrap_or_default()
@@ -108,9 +110,9 @@ pub(crate) fn digest_of_skipped(
         return Err(EntryError::plain(side, Operation::Check, class, path, words));
     }
     let shown = || level.source_path(record.name.as_bytes());
-    let attributes = engine.local().attributes_of_content(&content, &shown)?;
+    let attributes = entry_attributes::attributes_of_content(&engine.local(), &content, &shown)?;
     let extended = manifest_attributes::extended_to_keep(engine, &attributes);
-    let pieces = mover.session.digest_of_file(&content, shape, &shown)?;
+    let pieces = digest::digest_of_file(&mut mover.session, &content, shape, &shown)?;
     Ok(CopyResult {
         made: vec![Made { shape, at: None, pieces }],
         extended,

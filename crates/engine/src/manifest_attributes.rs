@@ -1,6 +1,7 @@
 //! Attributes of an entry that statx does not show, as manifests record them.
 use dmover_digest::Hasher;
 use dmover_local::attributes::{Attributes, flags_differ, is_acl, is_never_copied};
+use dmover_local::entry_attributes;
 use dmover_model::{
     Attribute, DifferenceKind, DifferenceSet, EntryError, EntryRecord, Extended, HashType,
     NamedDigest,
@@ -139,7 +140,7 @@ pub(crate) fn extended_of_skipped(
         return Ok(Extended::default());
     }
     let follows = level::follows(engine, level);
-    let entry = engine.local().open_entry(&level.source, record, follows)?;
+    let entry = entry_attributes::open_entry(&engine.local(), &level.source, record, follows)?;
     Ok(extended_to_keep(engine, &entry.attributes))
 }
 

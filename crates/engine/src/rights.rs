@@ -32,7 +32,9 @@ pub(crate) fn grants(
     old: &Metadata,
 ) -> bool {
     let target = level.target.as_ref();
-    target.is_some_and(|to| mover.session.grants(sides(mover.engine, level, to), record, old))
+    target.is_some_and(|to| {
+        dmover_local::rights::grants(&mover.session, sides(mover.engine, level, to), record, old)
+    })
 }
 
 /// Whether attributes of the source would give rights to a file of ours, or to others the right to read it.
@@ -43,8 +45,14 @@ pub(crate) fn would_empower(
     old: &Metadata,
 ) -> bool {
     let target = level.target.as_ref().filter(|_| level.root.range.is_none());
-    target
-        .is_some_and(|to| mover.session.would_empower(sides(mover.engine, level, to), record, old))
+    target.is_some_and(|to| {
+        dmover_local::rights::would_empower(
+            &mover.session.local,
+            sides(mover.engine, level, to),
+            record,
+            old,
+        )
+    })
 }
 
 /// What to do with a file of an earlier snapshot that looks equal, before a clone of it gets the attributes of the
@@ -55,5 +63,5 @@ pub(crate) fn before_a_clone(
     base: &TargetDirectory,
     of: (&EntryRecord, &Metadata),
 ) -> Decision {
-    mover.session.before_a_clone(sides(mover.engine, level, base), of)
+    dmover_local::rights::before_a_clone(&mover.session.local, sides(mover.engine, level, base), of)
 }

@@ -5,6 +5,7 @@
 //! closely.
 use dmover_journal::{OWN_SNAPSHOTS as OWN, SnapshotRecord, UNFINISHED, file_of, ticked};
 use dmover_local::base::BaseTop;
+use dmover_local::entry_attributes;
 use dmover_local::error::changed;
 use dmover_local::rights::Sides;
 use dmover_local::session::WriteError;
@@ -124,7 +125,9 @@ fn is_as_in_base(
     let shown = || level.source_path(record.name.as_bytes());
     let other_shown = || level.target_path(name);
     let paths: [&dyn Fn() -> PathBytes; 2] = [&shown, &other_shown];
-    let Some(attributes) = engine.local().attributes_beside(&source, base, name, paths)? else {
+    let Some(attributes) =
+        entry_attributes::attributes_beside(&engine.local(), &source, base, name, paths)?
+    else {
         return Ok(false);
     };
     let differs = alike::attribute_differences(engine, level, EntryKind::File, &attributes)?;

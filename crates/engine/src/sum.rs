@@ -1,6 +1,6 @@
 //! Hashing of files from trees and lists, whole or in parts.
 use dmover_digest::Fold;
-use dmover_local::digest::{Part, differing};
+use dmover_local::digest::{self, Part, differing};
 use dmover_local::error::has_no_place;
 use dmover_local::source::{Content, Opened};
 use dmover_local::subject;
@@ -242,11 +242,12 @@ fn sum_whole(
     let wanted = Wanted { item, ..wanted };
     let (part, pieces) = if content.is_stream {
         let policy = digest_policy(engine, wanted);
-        let [made] = mover.session.digest_stream(content, wanted.range, [policy], shown)?;
+        let [made] =
+            digest::digest_stream(&mut mover.session, content, wanted.range, [policy], shown)?;
         made
     } else {
         let part = part.unwrap_or_else(|| part_of(engine, wanted, content.metadata.size));
-        let pieces = mover.session.digest(content, part, part.all(), shown)?;
+        let pieces = digest::digest(&mut mover.session, content, part, part.all(), shown)?;
         (part, pieces)
     };
     if content.metadata.kind == EntryKind::File {
@@ -277,7 +278,7 @@ fn hash_part(mover: &mut Mover<'_>, task: &HashTask) -> Result<Vec<Digest>, Entr
         return Err(changed(&shown, "the file changed while it was read"));
     }
     let part = Part { shape: *shape, start: *start };
-    let digests = mover.session.digest(&content, part, task.range, &shown)?;
+    let digests = digest::digest(&mut mover.session, &content, part, task.range, &shown)?;
     engine.local().check_unchanged(&content, &shown)?;
     Ok(digests)
 }

@@ -11,10 +11,14 @@ use std::sync::Arc;
 use crate::directory::{Place, TargetDirectory, tree_identity};
 use crate::end::{Local, LocalEnd};
 use crate::error::{changed, entry_error, failed};
+use crate::file;
 use crate::file::FileOrder;
+use crate::put_in_place;
 use crate::rights::Sides;
 use crate::root_side::RootNames;
+use crate::session;
 use crate::session::{Session, WriteError};
+use crate::source;
 use crate::source::OpenedSource;
 
 /// The top directory of a base, open.
@@ -97,7 +101,7 @@ impl Session<'_> {
         // Whatever happens to the source from now on is seen by the next snapshot; what happened before is seen here.
         let now = self.local.look(from, name, follows);
         let same = now.as_ref().is_ok_and(|(now, _)| now.same_version(&record.metadata));
-        if same && self.is_at(to, last, found.identity) {
+        if same && session::is_at(&self.local, to, last, found.identity) {
             return Ok(true);
         }
         directory::unlink(&to.fd, last).map_err(|e| {
@@ -119,17 +123,18 @@ impl Session<'_> {
         BaseFile(old): &BaseFile,
     ) -> Result<bool, WriteError> {
         let FileOrder { from, to, last, .. } = order;
-        let temporary = self.needs_temporary(order.decision).then(|| self.temporary_in(from, to));
+        let temporary = put_in_place::needs_temporary(&self.local, order.decision)
+            .then(|| session::temporary_in(self, from, to));
         let name = temporary.as_ref().map_or(last, |temporary| temporary.as_bytes());
-        let file = self.create_file(to, name, last, supply)?;
+        let file = file::create_file(self, to, name, last, supply)?;
         let size = supply.metadata.size;
         if size > 0 && !matches!(copy::clone_file(old, file.fd()), Ok(KernelAnswer::Done(()))) {
             return Ok(false); // what was made is removed again
         }
-        self.local.check_version(from, order.name, supply)?;
+        source::check_version(&self.local, from, order.name, supply)?;
         let shown = || to.place.entry(last);
         let flush = temporary.is_some();
-        self.local.finish_file(&file, &supply.metadata, &supply.attributes, flush, &shown)?;
+        file::finish_file(&self.local, &file, &supply.metadata, &supply.attributes, flush, &shown)?;
         self.settle(order, file, supply)?;
         Ok(true)
     }

@@ -5,6 +5,7 @@ use dmover_sys::{Errno, directory, stat};
 use crate::directory::{SourceDirectory, TargetDirectory, fold, look_at};
 use crate::error::CallFailed;
 use crate::listing::NameBuffer;
+use crate::session;
 use crate::session::Session;
 
 impl Session<'_> {
@@ -58,29 +59,29 @@ impl Session<'_> {
         stored: &[u8],
         name: &[u8],
     ) -> Result<(), EntryError> {
-        let changed = self.try_to_change_case(target, stored, name).map_err(CallFailed);
+        let changed = try_to_change_case(self, target, stored, name).map_err(CallFailed);
         changed.map_err(|e| e.at((Side::Destination, Operation::Rename), target.place.entry(name)))
     }
+}
 
-    fn try_to_change_case(
-        &self,
-        target: &TargetDirectory,
-        stored: &[u8],
-        name: &[u8],
-    ) -> Result<(), Errno> {
-        directory::rename(&target.fd, stored, name)?;
-        self.forget_names();
-        if self.is_exact(target, name) {
-            return Ok(());
-        }
-        // This is not a temporary name: a run that finds it after a crash must not remove it.
-        let between = [stored, b".dmover-case"].concat();
-        directory::move_new(&target.fd, stored, &target.fd, &between)?;
-        let moved = directory::move_new(&target.fd, &between, &target.fd, name);
-        if moved.is_err() {
-            directory::move_new(&target.fd, &between, &target.fd, stored)?;
-        }
-        self.forget_names();
-        moved
+fn try_to_change_case(
+    session: &Session<'_>,
+    target: &TargetDirectory,
+    stored: &[u8],
+    name: &[u8],
+) -> Result<(), Errno> {
+    directory::rename(&target.fd, stored, name)?;
+    session::forget_names(session);
+    if session.is_exact(target, name) {
+        return Ok(());
     }
+    // This is not a temporary name: a run that finds it after a crash must not remove it.
+    let between = [stored, b".dmover-case"].concat();
+    directory::move_new(&target.fd, stored, &target.fd, &between)?;
+    let moved = directory::move_new(&target.fd, &between, &target.fd, name);
+    if moved.is_err() {
+        directory::move_new(&target.fd, &between, &target.fd, stored)?;
+    }
+    session::forget_names(session);
+    moved
 }

@@ -6,6 +6,7 @@ use crate::directory::{SourceDirectory, TargetDirectory, look_at};
 use crate::end::LocalEnd;
 use crate::error::entry_error;
 use crate::file::unfinished_time;
+use crate::session;
 use crate::session::Session;
 
 /// A file whose modification time differs from the one that it got by more than this was written by another program.
@@ -93,7 +94,7 @@ impl Session<'_> {
     ) -> Result<(), EntryError> {
         let fail =
             |operation, e| entry_error(Side::Destination, operation, to.place.entry(name), e);
-        let temporary = self.temporary_in(from, to);
+        let temporary = session::temporary_in(self, from, to);
         let temporary = temporary.as_bytes();
         directory::hard_link(&holder.fd, anchor, &to.fd, temporary)
             .map_err(|e| fail(Operation::Link, e))?;

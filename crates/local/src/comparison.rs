@@ -7,9 +7,11 @@ use dmover_schedule::thread;
 use dmover_tree::RemoteFile;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::digest;
 use crate::digest::{Part, differing};
 use crate::error::cancelled;
 use crate::handle::FileHandle;
+use crate::reading;
 use crate::reading::Shown;
 use crate::session::Session;
 use crate::source::Content;
@@ -24,99 +26,99 @@ pub fn compared_by() -> DigestPolicy {
     DigestPolicy { piece_bytes: Some(PIECE), ..DigestPolicy::plain(HashType::Blake3) }
 }
 
-impl Session<'_> {
-    /// Compares a range of two files, which may change meanwhile.
-    ///
-    /// # Errors
-    /// A file cannot be read, or is shorter by now.
-    pub fn compare_contents(
-        &mut self,
-        [one, other]: [&Content; 2],
-        range: ByteRange,
-        [first_shown, second_shown]: [Shown<'_>; 2],
-    ) -> Result<Vec<ByteRange>, EntryError> {
-        if let FileHandle::Remote(file) = &one.file {
-            return self.compare_with_remote(
-                &**file,
-                [one, other],
-                range,
-                [first_shown, second_shown],
-            );
+/// Compares a range of two files, which may change meanwhile.
+///
+/// # Errors
+/// A file cannot be read, or is shorter by now.
+pub fn compare_contents(
+    session: &mut Session<'_>,
+    [one, other]: [&Content; 2],
+    range: ByteRange,
+    [first_shown, second_shown]: [Shown<'_>; 2],
+) -> Result<Vec<ByteRange>, EntryError> {
+    if let FileHandle::Remote(file) = &one.file {
+        return compare_with_remote(
+            session,
+            &**file,
+            [one, other],
+            range,
+            [first_shown, second_shown],
+        );
+    }
+    compare_bytes(session, [one, other], range, [first_shown, second_shown])
+}
+
+/// Compares a range of two files byte by byte.
+fn compare_bytes(
+    session: &mut Session<'_>,
+    [one, other]: [&Content; 2],
+    range: ByteRange,
+    [first_shown, second_shown]: [Shown<'_>; 2],
+) -> Result<Vec<ByteRange>, EntryError> {
+    let local = session.local;
+    let first = reading::way_to_read(&local, one, range, first_shown)?;
+    let second = reading::way_to_read(&local, other, range, second_shown)?;
+    let readings = [
+        reading::reading(&local, one, first, first_shown, session.permit),
+        reading::reading(&local, other, second, second_shown, session.permit),
+    ];
+    local.content().compare_bytes(readings, range, &mut session.tools.buffer)
+}
+
+/// The ranges in which a file that is read through messages (`one`, which is `file`) differs from another one.
+fn compare_with_remote(
+    session: &mut Session<'_>,
+    file: &dyn RemoteFile,
+    [one, other]: [&Content; 2],
+    range: ByteRange,
+    shown: [Shown<'_>; 2],
+) -> Result<Vec<ByteRange>, EntryError> {
+    let mut ranges = Vec::new();
+    let mut start = range.start;
+    while start < range.end {
+        let part = ByteRange { start, end: range.end.min(start + PART) };
+        let [expected, found] = digests_of_both(session, file, other, part, shown)?;
+        if !session.local.rules.compares {
+            // Otherwise hashing counts it.
+            session.local.content().reports.add(Counter::BytesCompared, part.len());
         }
-        self.compare_bytes([one, other], range, [first_shown, second_shown])
-    }
-
-    /// Compares a range of two files byte by byte.
-    fn compare_bytes(
-        &mut self,
-        [one, other]: [&Content; 2],
-        range: ByteRange,
-        [first_shown, second_shown]: [Shown<'_>; 2],
-    ) -> Result<Vec<ByteRange>, EntryError> {
-        let local = self.local;
-        let first = local.way_to_read(one, range, first_shown)?;
-        let second = local.way_to_read(other, range, second_shown)?;
-        let readings = [
-            local.reading(one, first, first_shown, self.permit),
-            local.reading(other, second, second_shown, self.permit),
-        ];
-        local.content().compare_bytes(readings, range, &mut self.tools.buffer)
-    }
-
-    /// The ranges in which a file that is read through messages (`one`, which is `file`) differs from another one.
-    fn compare_with_remote(
-        &mut self,
-        file: &dyn RemoteFile,
-        [one, other]: [&Content; 2],
-        range: ByteRange,
-        shown: [Shown<'_>; 2],
-    ) -> Result<Vec<ByteRange>, EntryError> {
-        let mut ranges = Vec::new();
-        let mut start = range.start;
-        while start < range.end {
-            let part = ByteRange { start, end: range.end.min(start + PART) };
-            let [expected, found] = self.digests_of_both(file, other, part, shown)?;
-            if !self.local.rules.compares {
-                // Otherwise hashing counts it.
-                self.local.content().reports.add(Counter::BytesCompared, part.len());
-            }
-            let shape = compared_by().shape(part.len());
-            for piece in differing(&shape, part.start, &found, &expected) {
-                let piece = ByteRange { end: piece.end.min(part.end), ..piece };
-                ranges.extend(self.compare_bytes([one, other], piece, shown)?);
-            }
-            start = part.end;
-        }
-        Ok(merged(ranges))
-    }
-
-    /// The digests of the pieces of a part of both files, computed at the same time.
-    fn digests_of_both(
-        &mut self,
-        file: &dyn RemoteFile,
-        other: &Content,
-        part: ByteRange,
-        [first_shown, second_shown]: [Shown<'_>; 2],
-    ) -> Result<[Vec<Digest>; 2], EntryError> {
         let shape = compared_by().shape(part.len());
-        let all = ByteRange { start: 0, end: part.len() };
-        let (is_given_up, hashed) = (AtomicBool::new(false), AtomicU64::new(0));
-        let given_up = first_shown();
-        let mut step = |bytes| {
-            hashed.fetch_add(bytes, Ordering::Relaxed);
-            let stops = is_given_up.load(Ordering::Relaxed);
-            if stops { Err(cancelled(given_up.clone())) } else { Ok(()) }
-        };
-        let (expected, found) = thread::scope(|scope| {
-            let there = scope.spawn(|| file.digests(&[shape], part.start, all, &mut step));
-            let found = self.digest(other, Part { shape, start: part.start }, all, second_shown);
-            is_given_up.store(found.is_err(), Ordering::Relaxed);
-            (there.join(), found)
-        });
-        let found = found?;
-        let mut expected = expected.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        let content = self.local.content();
-        content.account_read(self.permit, hashed.load(Ordering::Relaxed));
-        Ok([expected.pop().unwrap_or_default(), found])
+        for piece in differing(&shape, part.start, &found, &expected) {
+            let piece = ByteRange { end: piece.end.min(part.end), ..piece };
+            ranges.extend(compare_bytes(session, [one, other], piece, shown)?);
+        }
+        start = part.end;
     }
+    Ok(merged(ranges))
+}
+
+/// The digests of the pieces of a part of both files, computed at the same time.
+fn digests_of_both(
+    session: &mut Session<'_>,
+    file: &dyn RemoteFile,
+    other: &Content,
+    part: ByteRange,
+    [first_shown, second_shown]: [Shown<'_>; 2],
+) -> Result<[Vec<Digest>; 2], EntryError> {
+    let shape = compared_by().shape(part.len());
+    let all = ByteRange { start: 0, end: part.len() };
+    let (is_given_up, hashed) = (AtomicBool::new(false), AtomicU64::new(0));
+    let given_up = first_shown();
+    let mut step = |bytes| {
+        hashed.fetch_add(bytes, Ordering::Relaxed);
+        let stops = is_given_up.load(Ordering::Relaxed);
+        if stops { Err(cancelled(given_up.clone())) } else { Ok(()) }
+    };
+    let (expected, found) = thread::scope(|scope| {
+        let there = scope.spawn(|| file.digests(&[shape], part.start, all, &mut step));
+        let found =
+            digest::digest(session, other, Part { shape, start: part.start }, all, second_shown);
+        is_given_up.store(found.is_err(), Ordering::Relaxed);
+        (there.join(), found)
+    });
+    let found = found?;
+    let mut expected = expected.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let content = session.local.content();
+    content.account_read(session.permit, hashed.load(Ordering::Relaxed));
+    Ok([expected.pop().unwrap_or_default(), found])
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::content::Run;
 use crate::error::{at_destination, entry_error};
 use crate::handle::FileHandle;
+use crate::reading;
 use crate::reading::Shown;
 use crate::session::Session;
 use crate::source::Content;
@@ -45,219 +46,217 @@ impl Part {
     }
 }
 
-impl Session<'_> {
-    /// Hashes some pieces.
-    ///
-    /// # Errors
-    /// The content cannot be read, or is shorter by now.
-    pub fn digest(
-        &mut self,
-        content: &Content,
-        Part { shape, start }: Part,
-        range: ByteRange,
-        shown: &dyn Fn() -> PathBytes,
-    ) -> Result<Vec<Digest>, EntryError> {
-        let [pieces] = self.digests(content, ([shape], start), range, shown)?;
-        Ok(pieces)
-    }
+/// Hashes some pieces.
+///
+/// # Errors
+/// The content cannot be read, or is shorter by now.
+pub fn digest(
+    session: &mut Session<'_>,
+    content: &Content,
+    Part { shape, start }: Part,
+    range: ByteRange,
+    shown: &dyn Fn() -> PathBytes,
+) -> Result<Vec<Digest>, EntryError> {
+    let [pieces] = digests(session, content, ([shape], start), range, shown)?;
+    Ok(pieces)
+}
 
-    /// Computes several digests of the content from `start` on, reading it once.
-    ///
-    /// # Errors
-    /// The content cannot be read, or is shorter by now.
-    pub fn digests<const N: usize>(
-        &mut self,
-        content: &Content,
-        (shapes, start): ([Shape; N], u64),
-        range: ByteRange,
-        shown: &dyn Fn() -> PathBytes,
-    ) -> Result<[Vec<Digest>; N], EntryError> {
-        if let FileHandle::Remote(file) = &content.file {
-            return self.remote_digests(&**file, (shapes, start), range, shown);
-        }
-        let local = self.local;
-        let mut all = shapes.map(|shape| Pieces::new(shape, range.start));
-        let wanted = ByteRange { start: start + range.start, end: start + range.end };
-        let direct = local.way_to_read(content, wanted, shown)?;
-        let reading = local.reading(content, direct, shown, self.permit);
-        let whole = self.tools.buffer.len();
-        let block = if direct { whole } else { whole.min(BLOCK) };
-        let buffer = &mut self.tools.buffer[..block];
-        let mut feed = |run: Run<'_>| all.iter_mut().for_each(|pieces| run.feed(pieces));
-        local.content().read_range(reading, wanted, buffer, &mut feed)?;
-        Ok(all.map(Pieces::finish))
+/// Computes several digests of the content from `start` on, reading it once.
+///
+/// # Errors
+/// The content cannot be read, or is shorter by now.
+pub fn digests<const N: usize>(
+    session: &mut Session<'_>,
+    content: &Content,
+    (shapes, start): ([Shape; N], u64),
+    range: ByteRange,
+    shown: &dyn Fn() -> PathBytes,
+) -> Result<[Vec<Digest>; N], EntryError> {
+    if let FileHandle::Remote(file) = &content.file {
+        return remote_digests(session, &**file, (shapes, start), range, shown);
     }
+    let local = session.local;
+    let mut all = shapes.map(|shape| Pieces::new(shape, range.start));
+    let wanted = ByteRange { start: start + range.start, end: start + range.end };
+    let direct = reading::way_to_read(&local, content, wanted, shown)?;
+    let reading = reading::reading(&local, content, direct, shown, session.permit);
+    let whole = session.tools.buffer.len();
+    let block = if direct { whole } else { whole.min(BLOCK) };
+    let buffer = &mut session.tools.buffer[..block];
+    let mut feed = |run: Run<'_>| all.iter_mut().for_each(|pieces| run.feed(pieces));
+    local.content().read_range(reading, wanted, buffer, &mut feed)?;
+    Ok(all.map(Pieces::finish))
+}
 
-    /// Has digests computed where the file is.
-    fn remote_digests<const N: usize>(
-        &self,
-        file: &dyn RemoteFile,
-        (shapes, start): ([Shape; N], u64),
-        range: ByteRange,
-        shown: Shown<'_>,
-    ) -> Result<[Vec<Digest>; N], EntryError> {
+/// Has digests computed where the file is.
+fn remote_digests<const N: usize>(
+    session: &Session<'_>,
+    file: &dyn RemoteFile,
+    (shapes, start): ([Shape; N], u64),
+    range: ByteRange,
+    shown: Shown<'_>,
+) -> Result<[Vec<Digest>; N], EntryError> {
+    activity::at(Activity::SourceData);
+    let content = session.local.content();
+    let mut step = |bytes| {
+        session.permit.bytes(bytes);
+        content.account_hashed(session.permit, bytes);
+        check_hashing(session, shown)
+    };
+    let made = file.digests(&shapes, start, range, &mut step)?;
+    <[_; N]>::try_from(made).map_err(|_| {
+        let words = "the other host sent another number of digests than were asked for";
+        let (side, class) = (Side::Source, ErrorClass::Other);
+        EntryError::plain(side, Operation::Read, class, shown(), words)
+    })
+}
+
+/// Hashes a stream until its end.
+///
+/// # Errors
+/// It cannot be read.
+pub fn digest_stream<const N: usize>(
+    session: &mut Session<'_>,
+    content: &Content,
+    range: Option<ByteRange>,
+    policies: [DigestPolicy; N],
+    shown: &dyn Fn() -> PathBytes,
+) -> Result<[(Part, Vec<Digest>); N], EntryError> {
+    let range = range.unwrap_or(ByteRange { start: 0, end: u64::MAX });
+    let Some(fd) = content.file.fd() else {
+        // Only regular files are read through messages.
+        return Err(entry_error(Side::Source, Operation::Read, shown(), Errno::OPNOTSUPP));
+    };
+    let mut streams = policies.map(|policy| (Stream::new(&policy), policy));
+    let mut at = 0;
+    while at < range.end {
+        check_hashing(session, shown)?;
         activity::at(Activity::SourceData);
-        let content = self.local.content();
-        let mut step = |bytes| {
-            self.permit.bytes(bytes);
-            content.account_hashed(self.permit, bytes);
-            self.check_hashing(shown)
-        };
-        let made = file.digests(&shapes, start, range, &mut step)?;
-        <[_; N]>::try_from(made).map_err(|_| {
-            let words = "the other host sent another number of digests than were asked for";
-            let (side, class) = (Side::Source, ErrorClass::Other);
-            EntryError::plain(side, Operation::Read, class, shown(), words)
-        })
-    }
-
-    /// Hashes a stream until its end.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    pub fn digest_stream<const N: usize>(
-        &mut self,
-        content: &Content,
-        range: Option<ByteRange>,
-        policies: [DigestPolicy; N],
-        shown: &dyn Fn() -> PathBytes,
-    ) -> Result<[(Part, Vec<Digest>); N], EntryError> {
-        let range = range.unwrap_or(ByteRange { start: 0, end: u64::MAX });
-        let Some(fd) = content.file.fd() else {
-            // Only regular files are read through messages.
-            return Err(entry_error(Side::Source, Operation::Read, shown(), Errno::OPNOTSUPP));
-        };
-        let mut streams = policies.map(|policy| (Stream::new(&policy), policy));
-        let mut at = 0;
-        while at < range.end {
-            self.check_hashing(shown)?;
-            activity::at(Activity::SourceData);
-            let block = self.tools.buffer.len().min(BLOCK);
-            let read = match file::read(fd, &mut self.tools.buffer[..block]) {
-                Err(Errno::AGAIN) => {
-                    // Another program has set the pipe to non-blocking mode.
-                    self.permit.progress();
-                    thread::sleep(AGAIN_AFTER);
-                    continue;
-                }
-                read => read.map_err(|e| entry_error(Side::Source, Operation::Read, shown(), e))?,
-            };
-            if read == 0 {
-                break;
+        let block = session.tools.buffer.len().min(BLOCK);
+        let read = match file::read(fd, &mut session.tools.buffer[..block]) {
+            Err(Errno::AGAIN) => {
+                // Another program has set the pipe to non-blocking mode.
+                session.permit.progress();
+                thread::sleep(AGAIN_AFTER);
+                continue;
             }
-            let skip = range.start.saturating_sub(at).min(read as u64) as usize;
-            let end = (range.end - at).min(read as u64) as usize;
-            let bytes = &self.tools.buffer[skip..end.max(skip)];
-            for (stream, _) in &mut streams {
-                stream.update(bytes);
-            }
-            self.local.content().account_read(self.permit, read as u64);
-            at += read as u64;
+            read => read.map_err(|e| entry_error(Side::Source, Operation::Read, shown(), e))?,
+        };
+        if read == 0 {
+            break;
         }
-        // No other process may have read from it meanwhile.
-        self.check_hashing(shown)?;
-        Ok(streams.map(|(stream, policy)| {
-            let (shape, digest) = stream.finish(&policy);
-            (Part { shape, start: range.start }, vec![digest])
-        }))
+        let skip = range.start.saturating_sub(at).min(read as u64) as usize;
+        let end = (range.end - at).min(read as u64) as usize;
+        let bytes = &session.tools.buffer[skip..end.max(skip)];
+        for (stream, _) in &mut streams {
+            stream.update(bytes);
+        }
+        session.local.content().account_read(session.permit, read as u64);
+        at += read as u64;
     }
+    // No other process may have read from it meanwhile.
+    check_hashing(session, shown)?;
+    Ok(streams.map(|(stream, policy)| {
+        let (shape, digest) = stream.finish(&policy);
+        (Part { shape, start: range.start }, vec![digest])
+    }))
+}
 
-    fn check_hashing(&self, shown: Shown<'_>) -> Result<(), EntryError> {
-        self.local.content().check_held(self.permit, (Side::Source, Operation::Read), shown)
-    }
+fn check_hashing(session: &Session<'_>, shown: Shown<'_>) -> Result<(), EntryError> {
+    session.local.content().check_held(session.permit, (Side::Source, Operation::Read), shown)
+}
 
-    /// Hashes a whole file, which must stay unchanged meanwhile.
-    ///
-    /// # Errors
-    /// It cannot be read, or has changed.
-    pub fn digest_of_file(
-        &mut self,
-        content: &Content,
-        shape: Shape,
-        shown: &dyn Fn() -> PathBytes,
-    ) -> Result<Vec<Digest>, EntryError> {
-        let part = Part::whole(shape);
-        let pieces = self.digest(content, part, part.all(), shown)?;
-        self.local.check_unchanged(content, shown)?;
-        Ok(pieces)
-    }
+/// Hashes a whole file, which must stay unchanged meanwhile.
+///
+/// # Errors
+/// It cannot be read, or has changed.
+pub fn digest_of_file(
+    session: &mut Session<'_>,
+    content: &Content,
+    shape: Shape,
+    shown: &dyn Fn() -> PathBytes,
+) -> Result<Vec<Digest>, EntryError> {
+    let part = Part::whole(shape);
+    let pieces = digest(session, content, part, part.all(), shown)?;
+    session.local.check_unchanged(content, shown)?;
+    Ok(pieces)
+}
 
-    /// Compares pieces with their expected digests, beginning at `range`; `expected` has one digest for each.
-    ///
-    /// # Errors
-    /// The content cannot be read, or is shorter by now.
-    pub fn compare_pieces(
-        &mut self,
-        content: &Content,
-        shape: &Shape,
-        range: ByteRange,
-        expected: &[Digest],
-        shown: &dyn Fn() -> PathBytes,
-    ) -> Result<Vec<ByteRange>, EntryError> {
-        let made = self.digest(content, Part::whole(*shape), range, shown)?;
-        let ranges = differing(shape, range.start, &made, expected);
-        Ok(ranges.into_iter().map(|r| ByteRange { end: r.end.min(range.end), ..r }).collect())
-    }
+/// Compares pieces with their expected digests, beginning at `range`; `expected` has one digest for each.
+///
+/// # Errors
+/// The content cannot be read, or is shorter by now.
+pub fn compare_pieces(
+    session: &mut Session<'_>,
+    content: &Content,
+    shape: &Shape,
+    range: ByteRange,
+    expected: &[Digest],
+    shown: &dyn Fn() -> PathBytes,
+) -> Result<Vec<ByteRange>, EntryError> {
+    let made = digest(session, content, Part::whole(*shape), range, shown)?;
+    let ranges = differing(shape, range.start, &made, expected);
+    Ok(ranges.into_iter().map(|r| ByteRange { end: r.end.min(range.end), ..r }).collect())
+}
 
-    /// Compares the content of a file with its manifest record, up to the end of the file.
-    ///
-    /// # Errors
-    /// The content cannot be read, or has changed.
-    pub fn compare_recorded(
-        &mut self,
-        content: &Content,
-        recorded: &Recorded,
-        shown: &dyn Fn() -> PathBytes,
-    ) -> Result<Vec<ByteRange>, EntryError> {
-        let (shape, size) = (&recorded.shape, content.metadata.size);
-        let part = Part::whole(*shape);
-        let there = whole_pieces(shape, size);
-        let mut ranges = if recorded.pieces.is_empty() {
-            let made = if size >= shape.length() {
-                Fold::of(shape, &self.digest(content, part, part.all(), shown)?)
-            } else {
-                None
-            };
-            if made == Some(recorded.digest) { Vec::new() } else { vec![part.all()] }
+/// Compares the content of a file with its manifest record, up to the end of the file.
+///
+/// # Errors
+/// The content cannot be read, or has changed.
+pub fn compare_recorded(
+    session: &mut Session<'_>,
+    content: &Content,
+    recorded: &Recorded,
+    shown: &dyn Fn() -> PathBytes,
+) -> Result<Vec<ByteRange>, EntryError> {
+    let (shape, size) = (&recorded.shape, content.metadata.size);
+    let part = Part::whole(*shape);
+    let there = whole_pieces(shape, size);
+    let mut ranges = if recorded.pieces.is_empty() {
+        let made = if size >= shape.length() {
+            Fold::of(shape, &digest(session, content, part, part.all(), shown)?)
         } else {
-            let expected = pieces_of(shape, there, &recorded.pieces);
-            let mut ranges = self.compare_pieces(content, shape, there, expected, shown)?;
-            ranges.push(ByteRange { start: there.end, end: shape.length() });
-            ranges
+            None
         };
-        // Where nothing should be there is nothing to differ.
-        ranges.retain(|range| !range.is_empty());
-        self.local.check_unchanged(content, shown).map_err(at_destination)?;
-        Ok(merged(ranges))
-    }
+        if made == Some(recorded.digest) { Vec::new() } else { vec![part.all()] }
+    } else {
+        let expected = pieces_of(shape, there, &recorded.pieces);
+        let mut ranges = compare_pieces(session, content, shape, there, expected, shown)?;
+        ranges.push(ByteRange { start: there.end, end: shape.length() });
+        ranges
+    };
+    // Where nothing should be there is nothing to differ.
+    ranges.retain(|range| !range.is_empty());
+    session.local.check_unchanged(content, shown).map_err(at_destination)?;
+    Ok(merged(ranges))
+}
 
-    /// Whether the content of a file differs from its manifest record. It must have the recorded size.
-    ///
-    /// # Errors
-    /// The content cannot be read, or has changed.
-    pub fn differs_from_record(
-        &mut self,
-        content: &Content,
-        recorded: &Recorded,
-        ranges: &[ByteRange],
-        shown: &dyn Fn() -> PathBytes,
-    ) -> Result<bool, EntryError> {
-        let shape = &recorded.shape;
-        if content.metadata.size != shape.length() {
+/// Whether the content of a file differs from its manifest record. It must have the recorded size.
+///
+/// # Errors
+/// The content cannot be read, or has changed.
+pub fn differs_from_record(
+    session: &mut Session<'_>,
+    content: &Content,
+    recorded: &Recorded,
+    ranges: &[ByteRange],
+    shown: &dyn Fn() -> PathBytes,
+) -> Result<bool, EntryError> {
+    let shape = &recorded.shape;
+    if content.metadata.size != shape.length() {
+        return Ok(true);
+    }
+    if recorded.pieces.is_empty() {
+        return Ok(!compare_recorded(session, content, recorded, shown)?.is_empty());
+    }
+    for range in ranges {
+        let range = whole_around(shape, *range);
+        let expected = pieces_of(shape, range, &recorded.pieces);
+        if !compare_pieces(session, content, shape, range, expected, shown)?.is_empty() {
             return Ok(true);
         }
-        if recorded.pieces.is_empty() {
-            return Ok(!self.compare_recorded(content, recorded, shown)?.is_empty());
-        }
-        for range in ranges {
-            let range = whole_around(shape, *range);
-            let expected = pieces_of(shape, range, &recorded.pieces);
-            if !self.compare_pieces(content, shape, range, expected, shown)?.is_empty() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
+    Ok(false)
 }
 
 /// Ranges of the pieces that differ, with neighbours joined.

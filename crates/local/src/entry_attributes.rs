@@ -15,6 +15,7 @@ use crate::handle::{DirectoryHandle, FileHandle};
 use crate::pair::Pair;
 use crate::reading::Shown;
 use crate::rights::Sides;
+use crate::source;
 use crate::source::{Content, OpenedSource, open_to_read};
 
 /// An entry that stays open, with its attributes.
@@ -59,212 +60,211 @@ fn check_same(
     Err(EntryError::plain(side, Operation::Open, class, shown(), words))
 }
 
-impl<'a> Local<'a> {
-    /// Opens a source entry for its attributes if it is still the one that was found; an entry that is neither a file nor a
-    /// directory is opened with O_PATH.
-    fn open_for_attributes(
-        &self,
-        from: &SourceDirectory,
-        record: &EntryRecord,
-        follows: bool,
-    ) -> Result<SourceEntry, EntryError> {
-        let name = record.name.as_bytes();
-        let shown = || from.place.entry(name);
-        let fail = |e| entry_error(Side::Source, Operation::Open, shown(), e);
-        let directory = match &from.handle {
-            DirectoryHandle::Open(directory) => directory,
-            DirectoryHandle::Remote(directory) => {
-                let (found, attributes) = directory.attributes(name, follows)?;
-                check_same(record, &found, &shown)?;
-                return Ok(SourceEntry::Read(attributes));
-            }
-        };
-        let (fd, held) = match record.metadata.kind {
-            EntryKind::File => (path::open_file_at(directory, name, false), Held::Open),
-            EntryKind::Directory => (path::open_directory_at(directory, name), Held::Open),
-            _ if follows => (path::pin_at_following(directory, name), Held::Pinned),
-            _ => (path::pin_at(directory, name), Held::Pinned),
-        };
-        let fd = fd.map_err(fail)?;
-        let found = self.end.mounts.metadata(&stat::stat_fd(&fd).map_err(fail)?);
-        check_same(record, &found, &shown)?;
-        Ok(SourceEntry::Open(fd, held))
-    }
+/// Opens a source entry for its attributes if it is still the one that was found; an entry that is neither a file nor a
+/// directory is opened with O_PATH.
+fn open_for_attributes(
+    local: &Local<'_>,
+    from: &SourceDirectory,
+    record: &EntryRecord,
+    follows: bool,
+) -> Result<SourceEntry, EntryError> {
+    let name = record.name.as_bytes();
+    let shown = || from.place.entry(name);
+    let fail = |e| entry_error(Side::Source, Operation::Open, shown(), e);
+    let directory = match &from.handle {
+        DirectoryHandle::Open(directory) => directory,
+        DirectoryHandle::Remote(directory) => {
+            let (found, attributes) = directory.attributes(name, follows)?;
+            check_same(record, &found, &shown)?;
+            return Ok(SourceEntry::Read(attributes));
+        }
+    };
+    let (fd, held) = match record.metadata.kind {
+        EntryKind::File => (path::open_file_at(directory, name, false), Held::Open),
+        EntryKind::Directory => (path::open_directory_at(directory, name), Held::Open),
+        _ if follows => (path::pin_at_following(directory, name), Held::Pinned),
+        _ => (path::pin_at(directory, name), Held::Pinned),
+    };
+    let fd = fd.map_err(fail)?;
+    let found = local.end.mounts.metadata(&stat::stat_fd(&fd).map_err(fail)?);
+    check_same(record, &found, &shown)?;
+    Ok(SourceEntry::Open(fd, held))
+}
 
-    fn attributes_of_entry(
-        &self,
-        entry: &SourceEntry,
-        shown: Shown<'_>,
-    ) -> Result<Attributes, EntryError> {
-        match entry {
-            SourceEntry::Open(fd, held) => self.attributes().read(fd.as_fd(), *held, shown),
-            SourceEntry::Read(found) => Ok(self.attributes().received(found.clone(), shown)),
+fn attributes_of_entry(
+    local: &Local<'_>,
+    entry: &SourceEntry,
+    shown: Shown<'_>,
+) -> Result<Attributes, EntryError> {
+    match entry {
+        SourceEntry::Open(fd, held) => local.attributes().read(fd.as_fd(), *held, shown),
+        SourceEntry::Read(found) => Ok(local.attributes().received(found.clone(), shown)),
+    }
+}
+
+/// Opens a source entry and reads its attributes.
+///
+/// # Errors
+/// It cannot be opened, or is another entry by now.
+pub fn open_entry(
+    local: &Local<'_>,
+    from: &SourceDirectory,
+    record: &EntryRecord,
+    follows: bool,
+) -> Result<OpenEntry, EntryError> {
+    let shown = || from.place.entry(record.name.as_bytes());
+    let entry = open_for_attributes(local, from, record, follows)?;
+    let attributes = attributes_of_entry(local, &entry, &shown)?;
+    Ok(OpenEntry { attributes, _entry: entry })
+}
+
+/// The attributes of an open directory.
+///
+/// # Errors
+/// They cannot be read.
+pub fn attributes_of(local: &Local<'_>, from: &SourceDirectory) -> Result<Attributes, EntryError> {
+    let shown = || from.place.own();
+    match &from.handle {
+        DirectoryHandle::Open(fd) => local.attributes().read(fd.as_fd(), Held::Open, &shown),
+        DirectoryHandle::Remote(from) => {
+            Ok(local.attributes().received(from.attributes(b"", false)?.1, &shown))
         }
     }
+}
 
-    /// Opens a source entry and reads its attributes.
-    ///
-    /// # Errors
-    /// It cannot be opened, or is another entry by now.
-    pub fn open_entry(
-        &self,
-        from: &SourceDirectory,
-        record: &EntryRecord,
-        follows: bool,
-    ) -> Result<OpenEntry, EntryError> {
-        let shown = || from.place.entry(record.name.as_bytes());
-        let entry = self.open_for_attributes(from, record, follows)?;
-        let attributes = self.attributes_of_entry(&entry, &shown)?;
-        Ok(OpenEntry { attributes, _entry: entry })
-    }
+/// The attributes of an open file.
+///
+/// # Errors
+/// They cannot be read.
+pub fn attributes_of_content(
+    local: &Local<'_>,
+    content: &Content,
+    shown: Shown<'_>,
+) -> Result<Attributes, EntryError> {
+    source::attributes_of_file(local, &content.file, shown)
+}
 
-    /// The attributes of an open directory.
-    ///
-    /// # Errors
-    /// They cannot be read.
-    pub fn attributes_of(&self, from: &SourceDirectory) -> Result<Attributes, EntryError> {
-        let shown = || from.place.own();
-        match &from.handle {
-            DirectoryHandle::Open(fd) => self.attributes().read(fd.as_fd(), Held::Open, &shown),
-            DirectoryHandle::Remote(from) => {
-                Ok(self.attributes().received(from.attributes(b"", false)?.1, &shown))
-            }
-        }
-    }
+/// Adds its attributes to an open source file, to copy it.
+///
+/// # Errors
+/// They cannot be read.
+pub fn supply_of(
+    local: &Local<'_>,
+    content: Content,
+    shown: Shown<'_>,
+) -> Result<OpenedSource, EntryError> {
+    let attributes = attributes_of_content(local, &content, shown)?;
+    let Content { file, metadata, .. } = content;
+    Ok(OpenedSource { file, metadata, attributes })
+}
 
-    /// The attributes of an open file.
-    ///
-    /// # Errors
-    /// They cannot be read.
-    pub fn attributes_of_content(
-        &self,
-        content: &Content,
-        shown: Shown<'_>,
-    ) -> Result<Attributes, EntryError> {
-        self.attributes_of_file(&content.file, shown)
-    }
+/// The attributes of a directory and of its copy.
+///
+/// # Errors
+/// They cannot be read.
+pub fn attributes_of_directories(
+    local: &Local<'_>,
+    from: &SourceDirectory,
+    to: &TargetDirectory,
+) -> Result<[Attributes; 2], EntryError> {
+    let expected = attributes_of(local, from)?;
+    Ok([expected, attributes_found(local, (to.fd.as_fd(), Held::Open), &|| to.place.own())?])
+}
 
-    /// Adds its attributes to an open source file, to copy it.
-    ///
-    /// # Errors
-    /// They cannot be read.
-    pub fn supply_of(
-        &self,
-        content: Content,
-        shown: Shown<'_>,
-    ) -> Result<OpenedSource, EntryError> {
-        let attributes = self.attributes_of_content(&content, shown)?;
-        let Content { file, metadata, .. } = content;
-        Ok(OpenedSource { file, metadata, attributes })
-    }
+/// The attributes of a file and of its copy.
+///
+/// # Errors
+/// They cannot be read.
+pub fn attributes_of_pair(
+    local: &Local<'_>,
+    Pair { source, destination }: &Pair,
+    [source_shown, shown]: [Shown<'_>; 2],
+) -> Result<[Attributes; 2], EntryError> {
+    let expected = source::attributes_of_file(local, &source.file, source_shown)?;
+    let found =
+        source::attributes_of_file(local, &destination.file, shown).map_err(at_destination)?;
+    Ok([expected, found])
+}
 
-    /// The attributes of a directory and of its copy.
-    ///
-    /// # Errors
-    /// They cannot be read.
-    pub fn attributes_of_directories(
-        &self,
-        from: &SourceDirectory,
-        to: &TargetDirectory,
-    ) -> Result<[Attributes; 2], EntryError> {
-        let expected = self.attributes_of(from)?;
-        Ok([expected, self.attributes_found((to.fd.as_fd(), Held::Open), &|| to.place.own())?])
-    }
+/// The attributes of an open file and of what has its name in the other directory; `None` if that cannot be opened.
+///
+/// # Errors
+/// They cannot be read.
+pub fn attributes_beside(
+    local: &Local<'_>,
+    source: &Content,
+    to: &TargetDirectory,
+    last: &[u8],
+    [source_shown, shown]: [Shown<'_>; 2],
+) -> Result<Option<[Attributes; 2]>, EntryError> {
+    let Ok(other) = path::open_file_at(&to.fd, last, false) else { return Ok(None) };
+    let expected = source::attributes_of_file(local, &source.file, source_shown)?;
+    Ok(Some([expected, attributes_found(local, (other.as_fd(), Held::Open), shown)?]))
+}
 
-    /// The attributes of a file and of its copy.
-    ///
-    /// # Errors
-    /// They cannot be read.
-    pub fn attributes_of_pair(
-        &self,
-        Pair { source, destination }: &Pair,
-        [source_shown, shown]: [Shown<'_>; 2],
-    ) -> Result<[Attributes; 2], EntryError> {
-        let expected = self.attributes_of_file(&source.file, source_shown)?;
-        let found = self.attributes_of_file(&destination.file, shown).map_err(at_destination)?;
-        Ok([expected, found])
-    }
+/// The attributes of an entry of the destination.
+fn attributes_found(
+    local: &Local<'_>,
+    (entry, held): (BorrowedFd<'_>, Held),
+    shown: Shown<'_>,
+) -> Result<Attributes, EntryError> {
+    local.attributes().read(entry, held, shown).map_err(at_destination)
+}
 
-    /// The attributes of an open file and of what has its name in the other directory; `None` if that cannot be opened.
-    ///
-    /// # Errors
-    /// They cannot be read.
-    pub fn attributes_beside(
-        &self,
-        source: &Content,
-        to: &TargetDirectory,
-        last: &[u8],
-        [source_shown, shown]: [Shown<'_>; 2],
-    ) -> Result<Option<[Attributes; 2]>, EntryError> {
-        let Ok(other) = path::open_file_at(&to.fd, last, false) else { return Ok(None) };
-        let expected = self.attributes_of_file(&source.file, source_shown)?;
-        Ok(Some([expected, self.attributes_found((other.as_fd(), Held::Open), shown)?]))
-    }
+/// Opens both sides of an entry without content, with O_PATH.
+///
+/// # Errors
+/// A side cannot be opened.
+pub fn pin_entry_pair<'a>(
+    local: &Local<'a>,
+    sides: Sides<'a>,
+    record: &'a EntryRecord,
+) -> Result<EntryPair<'a>, EntryError> {
+    activity::at(Activity::SourceNames);
+    let Sides { from, to, .. } = sides;
+    let (name, last) = (record.name.as_bytes(), record.destination_name().as_bytes());
+    let fail = |side, path, e| entry_error(side, Operation::Open, path, e);
+    let source = match &from.handle {
+        DirectoryHandle::Open(fd) => path::pin_at(fd, name)
+            .map(|fd| SourceEntry::Open(fd, Held::Pinned))
+            .map_err(|e| fail(Side::Source, from.place.entry(name), e))?,
+        DirectoryHandle::Remote(from) => SourceEntry::Read(from.attributes(name, false)?.1),
+    };
+    let destination =
+        path::pin_at(&to.fd, last).map_err(|e| fail(Side::Destination, to.place.entry(last), e))?;
+    Ok(EntryPair { local: *local, sides, record, source, destination, held: Held::Pinned })
+}
 
-    /// The attributes of an entry of the destination.
-    fn attributes_found(
-        &self,
-        (entry, held): (BorrowedFd<'_>, Held),
-        shown: Shown<'_>,
-    ) -> Result<Attributes, EntryError> {
-        self.attributes().read(entry, held, shown).map_err(at_destination)
-    }
-
-    /// Opens both sides of an entry without content, with O_PATH.
-    ///
-    /// # Errors
-    /// A side cannot be opened.
-    pub fn pin_entry_pair(
-        &self,
-        sides: Sides<'a>,
-        record: &'a EntryRecord,
-    ) -> Result<EntryPair<'a>, EntryError> {
-        activity::at(Activity::SourceNames);
-        let Sides { from, to, .. } = sides;
-        let (name, last) = (record.name.as_bytes(), record.destination_name().as_bytes());
-        let fail = |side, path, e| entry_error(side, Operation::Open, path, e);
-        let source = match &from.handle {
-            DirectoryHandle::Open(fd) => path::pin_at(fd, name)
-                .map(|fd| SourceEntry::Open(fd, Held::Pinned))
-                .map_err(|e| fail(Side::Source, from.place.entry(name), e))?,
-            DirectoryHandle::Remote(from) => SourceEntry::Read(from.attributes(name, false)?.1),
+/// Opens both sides of an entry: files for reading, others with O_PATH.
+///
+/// # Errors
+/// A side cannot be opened, or the source is another entry by now.
+pub fn open_entry_pair<'a>(
+    local: &Local<'a>,
+    sides: Sides<'a>,
+    record: &'a EntryRecord,
+    permit: &dyn Permit,
+) -> Result<EntryPair<'a>, EntryError> {
+    activity::at(Activity::SourceNames);
+    let Sides { from, to, follows } = sides;
+    let last = record.destination_name().as_bytes();
+    let fail = |e| entry_error(Side::Destination, Operation::Open, to.place.entry(last), e);
+    let (source, destination, held) = if record.metadata.kind == EntryKind::File {
+        let source = match local.content_of(from, record, follows, permit)?.file {
+            FileHandle::Open(fd) => SourceEntry::Open(fd, Held::Open),
+            FileHandle::Remote(file) => SourceEntry::Read(file.attributes()?),
         };
-        let destination = path::pin_at(&to.fd, last)
-            .map_err(|e| fail(Side::Destination, to.place.entry(last), e))?;
-        Ok(EntryPair { local: *self, sides, record, source, destination, held: Held::Pinned })
-    }
-
-    /// Opens both sides of an entry: files for reading, others with O_PATH.
-    ///
-    /// # Errors
-    /// A side cannot be opened, or the source is another entry by now.
-    pub fn open_entry_pair(
-        &self,
-        sides: Sides<'a>,
-        record: &'a EntryRecord,
-        permit: &dyn Permit,
-    ) -> Result<EntryPair<'a>, EntryError> {
-        activity::at(Activity::SourceNames);
-        let Sides { from, to, follows } = sides;
-        let last = record.destination_name().as_bytes();
-        let fail = |e| entry_error(Side::Destination, Operation::Open, to.place.entry(last), e);
-        let (source, destination, held) = if record.metadata.kind == EntryKind::File {
-            let source = match self.content_of(from, record, follows, permit)?.file {
-                FileHandle::Open(fd) => SourceEntry::Open(fd, Held::Open),
-                FileHandle::Remote(file) => SourceEntry::Read(file.attributes()?),
-            };
-            let destination = open_to_read(&to.fd, last, false, permit).map_err(fail)?;
-            (source, destination, Held::Open)
-        } else {
-            let source = self.open_for_attributes(from, record, follows)?;
-            let held = match source {
-                SourceEntry::Open(_, held) => held,
-                SourceEntry::Read(_) => Held::Pinned,
-            };
-            (source, path::pin_at(&to.fd, last).map_err(fail)?, held)
+        let destination = open_to_read(&to.fd, last, false, permit).map_err(fail)?;
+        (source, destination, Held::Open)
+    } else {
+        let source = open_for_attributes(local, from, record, follows)?;
+        let held = match source {
+            SourceEntry::Open(_, held) => held,
+            SourceEntry::Read(_) => Held::Pinned,
         };
-        Ok(EntryPair { local: *self, sides, record, source, destination, held })
-    }
+        (source, path::pin_at(&to.fd, last).map_err(fail)?, held)
+    };
+    Ok(EntryPair { local: *local, sides, record, source, destination, held })
 }
 
 impl EntryPair<'_> {
@@ -276,9 +276,9 @@ impl EntryPair<'_> {
         let Sides { from, to, .. } = self.sides;
         let source_shown = || from.place.entry(self.record.name.as_bytes());
         let shown = || to.place.entry(self.record.destination_name().as_bytes());
-        let expected = self.local.attributes_of_entry(&self.source, &source_shown)?;
+        let expected = attributes_of_entry(&self.local, &self.source, &source_shown)?;
         let found = (self.destination.as_fd(), self.held);
-        Ok([expected, self.local.attributes_found(found, &shown)?])
+        Ok([expected, attributes_found(&self.local, found, &shown)?])
     }
 
     /// The attributes of the source.
@@ -287,7 +287,7 @@ impl EntryPair<'_> {
     /// They cannot be read.
     pub fn source_attributes(&self) -> Result<Attributes, EntryError> {
         let shown = || self.sides.from.place.entry(self.record.name.as_bytes());
-        self.local.attributes_of_entry(&self.source, &shown)
+        attributes_of_entry(&self.local, &self.source, &shown)
     }
 
     /// The present metadata of the destination.

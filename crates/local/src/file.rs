@@ -15,14 +15,17 @@ use crate::digest_tap::{Made, Tap};
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::Local;
 use crate::error::entry_error;
+use crate::put_in_place;
 use crate::put_in_place::Renaming;
+use crate::session;
 use crate::session::{Session, WriteError};
+use crate::source;
 use crate::source::{OpenedSource, check_empty};
 use patched::PATCHED_MIN;
 use ranges::{covers_all, ranges};
 
-mod existing;
-mod patched;
+pub(crate) mod existing;
+pub(crate) mod patched;
 mod ranges;
 mod unfinished;
 
@@ -74,139 +77,103 @@ pub struct Written {
 }
 
 impl Local<'_> {
-    /// The mode with which to create a file. In a directory that is closed to other users it is the final mode at once,
-    /// unless a later step needs another: set-id bits wait for the owner, and without privilege extended attributes
-    /// need a file that its owner may write.
-    fn birth_mode(&self, target: &TargetDirectory, source: &Metadata) -> u32 {
-        let mode = self.attributes().final_mode(source);
-        let privilege = self.end.privilege;
-        let may_open = privilege.privileged || mode & 0o600 == 0o600;
-        let plain = mode & 0o7000 == 0 && may_open && !self.rules.policy.skip_chmod;
-        if plain && target.is_closed(privilege) {
-            mode
-        } else {
-            self.attributes().closed_mode(source)
-        }
-    }
-
-    /// Sets metadata in order. Flushes before the times where a crash could otherwise leave an incomplete file that
-    /// looks complete.
-    ///
-    /// # Errors
-    /// An attribute cannot be set, or the content cannot be flushed.
-    pub(crate) fn finish_file(
-        &self,
-        file: &Unfinished<'_>,
-        source: &Metadata,
-        attributes: &Attributes,
-        flush: bool,
-        shown: &dyn Fn() -> PathBytes,
-    ) -> Result<(), EntryError> {
-        activity::at(Activity::TargetNames);
-        let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
-        let object = file.object(shown);
-        let rules = self.attributes();
-        if object.replaces.is_some() && rules.takes_acl_away(object, attributes) {
-            xattr::remove(file.fd(), Held::Open, ACCESS_ACL)
-                .map_err(|e| fail(Operation::SetXattr, e))?;
-        }
-        rules.set(object, source, attributes, &file.metadata)?;
-        if let Some(acl) = file.replaces.as_ref().and_then(|replaced| replaced.acl.as_deref()) {
-            xattr::set(file.fd(), Held::Open, ACCESS_ACL, acl)
-                .map_err(|e| fail(Operation::SetXattr, e))?;
-        }
-        if !project_waits(file, attributes) {
-            rules.set_project(object, attributes)?;
-        }
-        // In a directory of this job that has no flags to hand down, a new file has none.
-        let hands_down = !file.target.made || file.target.hands_down_flags;
-        if hands_down || attributes.flags & !flags::LOCKS != 0 {
-            rules.carry_flags(object, attributes, flags::PLAIN)?;
-        }
-        if flush || self.rules.policy.fsync || self.flushes_unheard(file.target) {
-            activity::at(Activity::TargetData);
-            file::sync_data(file.fd()).map_err(|e| fail(Operation::Sync, e))?;
-        }
-        rules.set_times(object, source)
-    }
-
     /// Whether syncfs(2) does not reach the storage: a FUSE server is not informed.
     pub fn flushes_unheard(&self, target: &TargetDirectory) -> bool {
         self.end.flusher.is_some() && target.facts.fills_with_zeroes
     }
+}
 
-    /// Sets attributes that can only be set under the final name. The file is complete, so a failure does not remove
-    /// it.
-    ///
-    /// # Errors
-    /// An attribute cannot be set.
-    pub(crate) fn set_last(
-        &self,
-        file: &Unfinished<'_>,
-        attributes: &Attributes,
-        shown: &dyn Fn() -> PathBytes,
-    ) -> Result<(), EntryError> {
-        let object = file.object(shown);
-        if project_waits(file, attributes) {
-            self.attributes().set_project(object, attributes)?;
-        }
-        if attributes.flags & flags::LOCKS == 0 {
-            return Ok(()); // they are never inherited, and what had them could not be written
-        }
-        self.attributes().carry_flags(object, attributes, flags::LOCKS)
-    }
+/// The mode with which to create a file. In a directory that is closed to other users it is the final mode at once,
+/// unless a later step needs another: set-id bits wait for the owner, and without privilege extended attributes
+/// need a file that its owner may write.
+fn birth_mode(local: &Local<'_>, target: &TargetDirectory, source: &Metadata) -> u32 {
+    let mode = local.attributes().final_mode(source);
+    let privilege = local.end.privilege;
+    let may_open = privilege.privileged || mode & 0o600 == 0o600;
+    let plain = mode & 0o7000 == 0 && may_open && !local.rules.policy.skip_chmod;
+    if plain && target.is_closed(privilege) { mode } else { local.attributes().closed_mode(source) }
+}
 
-    /// The file whose mode and owner the new one gets where those of the source are not kept. If the old version stays
-    /// as a backup, the file counts as new.
-    pub(crate) fn takes_after(
-        &self,
-        target: &TargetDirectory,
-        last: &[u8],
-        existing: Option<&Metadata>,
-    ) -> Option<Replaced> {
-        let policy = self.rules.policy;
-        let old = existing.filter(|old| old.kind == EntryKind::File);
-        let metadata = old.filter(|_| policy.backup.is_none())?.clone();
-        let asks = !policy.preserve.has(Attribute::Mode) && !policy.preserve.has(Attribute::Acl);
-        let pinned = asks.then(|| path::pin_at(&target.fd, last)).and_then(Result::ok);
-        let acl = pinned.and_then(|fd| xattr::get(fd, Held::Pinned, ACCESS_ACL).ok().flatten());
-        Some(Replaced { metadata, acl })
+/// Sets metadata in order. Flushes before the times where a crash could otherwise leave an incomplete file that
+/// looks complete.
+///
+/// # Errors
+/// An attribute cannot be set, or the content cannot be flushed.
+pub(crate) fn finish_file(
+    local: &Local<'_>,
+    file: &Unfinished<'_>,
+    source: &Metadata,
+    attributes: &Attributes,
+    flush: bool,
+    shown: &dyn Fn() -> PathBytes,
+) -> Result<(), EntryError> {
+    activity::at(Activity::TargetNames);
+    let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
+    let object = file.object(shown);
+    let rules = local.attributes();
+    if object.replaces.is_some() && rules.takes_acl_away(object, attributes) {
+        xattr::remove(file.fd(), Held::Open, ACCESS_ACL)
+            .map_err(|e| fail(Operation::SetXattr, e))?;
     }
+    rules.set(object, source, attributes, &file.metadata)?;
+    if let Some(acl) = file.replaces.as_ref().and_then(|replaced| replaced.acl.as_deref()) {
+        xattr::set(file.fd(), Held::Open, ACCESS_ACL, acl)
+            .map_err(|e| fail(Operation::SetXattr, e))?;
+    }
+    if !project_waits(file, attributes) {
+        rules.set_project(object, attributes)?;
+    }
+    // In a directory of this job that has no flags to hand down, a new file has none.
+    let hands_down = !file.target.made || file.target.hands_down_flags;
+    if hands_down || attributes.flags & !flags::LOCKS != 0 {
+        rules.carry_flags(object, attributes, flags::PLAIN)?;
+    }
+    if flush || local.rules.policy.fsync || local.flushes_unheard(file.target) {
+        activity::at(Activity::TargetData);
+        file::sync_data(file.fd()).map_err(|e| fail(Operation::Sync, e))?;
+    }
+    rules.set_times(object, source)
+}
+
+/// Sets attributes that can only be set under the final name. The file is complete, so a failure does not remove
+/// it.
+///
+/// # Errors
+/// An attribute cannot be set.
+pub(crate) fn set_last(
+    local: &Local<'_>,
+    file: &Unfinished<'_>,
+    attributes: &Attributes,
+    shown: &dyn Fn() -> PathBytes,
+) -> Result<(), EntryError> {
+    let object = file.object(shown);
+    if project_waits(file, attributes) {
+        local.attributes().set_project(object, attributes)?;
+    }
+    if attributes.flags & flags::LOCKS == 0 {
+        return Ok(()); // they are never inherited, and what had them could not be written
+    }
+    local.attributes().carry_flags(object, attributes, flags::LOCKS)
+}
+
+/// The file whose mode and owner the new one gets where those of the source are not kept. If the old version stays
+/// as a backup, the file counts as new.
+pub(crate) fn takes_after(
+    local: &Local<'_>,
+    target: &TargetDirectory,
+    last: &[u8],
+    existing: Option<&Metadata>,
+) -> Option<Replaced> {
+    let policy = local.rules.policy;
+    let old = existing.filter(|old| old.kind == EntryKind::File);
+    let metadata = old.filter(|_| policy.backup.is_none())?.clone();
+    let asks = !policy.preserve.has(Attribute::Mode) && !policy.preserve.has(Attribute::Acl);
+    let pinned = asks.then(|| path::pin_at(&target.fd, last)).and_then(Result::ok);
+    let acl = pinned.and_then(|fd| xattr::get(fd, Held::Pinned, ACCESS_ACL).ok().flatten());
+    Some(Replaced { metadata, acl })
 }
 
 impl Session<'_> {
-    /// Creates an empty file, closed to other users, with attributes that only count on an empty file.
-    ///
-    /// # Errors
-    /// It cannot be created or prepared.
-    pub(crate) fn create_file<'t>(
-        &self,
-        to: &'t TargetDirectory,
-        name: &[u8],
-        last: &[u8],
-        supply: &OpenedSource,
-    ) -> Result<Unfinished<'t>, EntryError> {
-        activity::at(Activity::TargetNames);
-        let Local { end, .. } = self.local;
-        self.writes_to(to);
-        let shown = || to.place.entry(last);
-        let mode = self.local.birth_mode(to, &supply.metadata);
-        self.permit.one_more(Limit::Creates);
-        let file = file::create_new(&to.fd, name, mode)
-            .and_then(|fd| {
-                if name == last && to.hands_down_nothing(end.privilege) {
-                    return Ok(Unfinished::unseen(end, to, fd, (name, mode)));
-                }
-                Unfinished::new(end, to, fd, name)
-            })
-            .map_err(|e| self.not_made(to, name, last, e))?;
-        self.local.attributes().prepare(file.object(&shown), &supply.attributes)?;
-        end.layout
-            .place(file.fd(), &supply.metadata)
-            .map_err(|e| entry_error(Side::Destination, Operation::Create, shown(), e))?;
-        Ok(file)
-    }
-
     /// Writes a whole file at once, under a name of its own.
     ///
     /// # Errors
@@ -217,19 +184,20 @@ impl Session<'_> {
         supply: &OpenedSource,
     ) -> Result<Written, WriteError> {
         let FileOrder { from, to, last, decision, .. } = order;
-        let temporary = self.needs_temporary(decision).then(|| self.temporary_in(from, to));
+        let temporary = put_in_place::needs_temporary(&self.local, decision)
+            .then(|| session::temporary_in(self, from, to));
         let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
-        let mut file = self.create_file(to, name, last, supply)?;
-        file.replaces = self.local.takes_after(to, last, order.existing);
+        let mut file = create_file(self, to, name, last, supply)?;
+        file.replaces = takes_after(&self.local, to, last, order.existing);
         let tap = self.local.rules.tap(supply.metadata.size);
-        let (bytes, presized) = self.fill(order, supply, &file, tap.as_ref())?;
-        self.local.check_version(from, order.name, supply)?;
+        let (bytes, presized) = fill(self, order, supply, &file, tap.as_ref())?;
+        source::check_version(&self.local, from, order.name, supply)?;
         let shown = || to.place.entry(last);
         let waits = order.may_wait
             && supply.attributes.flags & flags::LOCKS == 0
             && !project_waits(&file, &supply.attributes);
         let flush = (presized || temporary.is_some()) && !waits;
-        self.local.finish_file(&file, &supply.metadata, &supply.attributes, flush, &shown)?;
+        finish_file(&self.local, &file, &supply.metadata, &supply.attributes, flush, &shown)?;
         let waits = if waits {
             let temporary = Temporary { name: name.to_vec(), identity: file.metadata.identity };
             // Under a temporary name it hides nothing from another attempt.
@@ -244,57 +212,11 @@ impl Session<'_> {
         Ok(Written { bytes, made, waits })
     }
 
-    /// Copies the content. Returns the bytes copied, and whether the size may reach storage before the data.
-    fn fill(
-        &mut self,
-        order: FileOrder<'_>,
-        supply: &OpenedSource,
-        file: &Unfinished<'_>,
-        tap: Option<&Tap>,
-    ) -> Result<(u64, bool), EntryError> {
-        let FileOrder { from, name, to, last, .. } = order;
-        let (policy, content) = (self.local.rules.policy, self.local.content());
-        let size = supply.metadata.size;
-        let source_path = || from.place.entry(name);
-        if size == 0 {
-            return check_empty(from, supply.file.as_ref(), &source_path).map(|()| (0, false));
-        }
-        let target_path = || to.place.entry(last);
-        let transfer = Transfer {
-            flushed: file.name != last,
-            tap: tap.map(|tap| &tap.pieces),
-            ..file.transfer(from, supply, [&source_path, &target_path], self.permit)
-        };
-        if content.share(transfer, size)? {
-            content.read_for_digest(transfer, size, self.tools)?;
-            return Ok((size, false));
-        }
-        if policy.reflink == When::Always {
-            return Err(cannot_share(target_path()));
-        }
-        let range = ByteRange { start: 0, end: size };
-        if size >= PATCHED_MIN && self.begins_with_old(order, &supply.metadata, file)? {
-            return content
-                .patch_range(transfer, range, true, self.tools)
-                .map(|bytes| (bytes, true));
-        }
-        let holes = content.holes(&supply.metadata);
-        if holes != Holes::Fill {
-            file::set_size(file.fd(), size).map_err(|e| {
-                entry_error(Side::Destination, Operation::Allocate, target_path(), e)
-            })?;
-        }
-        let bytes = content.copy_range(transfer, range, 0, holes, self.tools)?;
-        // A ring writes in any order, so the end may reach storage before the middle.
-        let unordered = policy.engine == CopyEngine::Uring && size > RING_PIECE_MIN as u64;
-        Ok((bytes, unordered || holes != Holes::Fill))
-    }
-
     /// Removes a finished temporary file that did not get its final name, if it still has the temporary one.
     pub fn drop_temporary(&self, to: &TargetDirectory, temporary: &Temporary, last: &[u8]) {
         let Temporary { name, identity } = temporary;
-        if !self.is_at(to, last, *identity)
-            && self.is_at(to, name, *identity)
+        if !session::is_at(&self.local, to, last, *identity)
+            && session::is_at(&self.local, to, name, *identity)
             && let Err(error) = directory::unlink(&to.fd, name)
         {
             tracing::warn!(?error, "cannot remove a temporary; the next run removes it");
@@ -332,12 +254,15 @@ impl Session<'_> {
                 others,
             };
             if let Err(error) = self.put_in_place(renaming) {
-                return Err(WriteError { error, in_place: self.is_at(to, last, identity) });
+                return Err(WriteError {
+                    error,
+                    in_place: session::is_at(&self.local, to, last, identity),
+                });
             }
             file.name = last.to_vec();
             file.disarm();
         }
-        let dressed = self.local.set_last(&file, &supply.attributes, &shown);
+        let dressed = set_last(&self.local, &file, &supply.attributes, &shown);
         // A late error takes away what was made under its final name.
         keep(file, last).map_err(|(e, in_place)| WriteError { error: fail(e), in_place })?;
         dressed.map_err(WriteError::in_place)
@@ -362,7 +287,7 @@ impl Session<'_> {
         if supply.metadata.size == 0 {
             check_empty(from, supply.file.as_ref(), &source_path)?;
         }
-        let mut file = self.open_or_make(order, supply)?;
+        let mut file = open_or_make(self, order, supply)?;
         file.written_into = existing;
         if existing {
             // An existing file is never removed; its times show that it is incomplete.
@@ -370,9 +295,8 @@ impl Session<'_> {
         }
         if existing && wanted.is_none() {
             let metadata = file.metadata.clone();
-            file.replaces = local.takes_after(to, last, Some(&metadata));
-            let closed = self
-                .close_existing(&file, supply)
+            file.replaces = takes_after(&local, to, last, Some(&metadata));
+            let closed = existing::close_existing(&self.local, &file, supply)
                 .and_then(|()| stat::stat_fd(file.fd()))
                 .map_err(|e| fail(Operation::SetMode, e))?;
             file.metadata = local.end.mounts.metadata(&closed);
@@ -383,9 +307,9 @@ impl Session<'_> {
         }
         let transfer = file.transfer(from, supply, [&source_path, &shown], self.permit);
         let (written, is_finished) = if existing && wanted.is_none() && local.rules.updates {
-            (self.update_existing(order, &file, supply, transfer)?, true)
+            (patched::update_existing(self, order, &file, supply, transfer)?, true)
         } else {
-            (self.overwrite(order, &file, (supply, wanted), transfer)?, false)
+            (overwrite(self, order, &file, (supply, wanted), transfer)?, false)
         };
         let mut in_place = is_finished;
         if wanted.is_some() && !covers_all(wanted, supply.metadata.size) {
@@ -394,12 +318,11 @@ impl Session<'_> {
             file::sync_data(file.fd()).map_err(|e| fail(Operation::Sync, e))?;
         } else {
             if !is_finished {
-                local.finish_file(&file, &supply.metadata, &supply.attributes, true, &shown)?;
+                finish_file(&local, &file, &supply.metadata, &supply.attributes, true, &shown)?;
                 // Equal from here on.
                 in_place = existing;
             }
-            local
-                .set_last(&file, &supply.attributes, &shown)
+            set_last(&local, &file, &supply.attributes, &shown)
                 .map_err(|error| WriteError { error, in_place })?;
         }
         keep(file, last).map_err(|(e, stays)| WriteError {
@@ -408,69 +331,147 @@ impl Session<'_> {
         })?;
         Ok(written)
     }
+}
 
-    /// Writes all bytes of the source, or of ranges of it, into an open file.
-    fn overwrite(
-        &mut self,
-        order: FileOrder<'_>,
-        file: &Unfinished<'_>,
-        (supply, wanted): (&OpenedSource, Option<&RangeCopy>),
-        transfer: Transfer<'_>,
-    ) -> Result<Written, EntryError> {
-        let (local, size) = (self.local, supply.metadata.size);
-        let fail = |e| {
-            let path = order.to.place.entry(order.last);
-            entry_error(Side::Destination, Operation::Allocate, path, e)
-        };
-        let partial = wanted.is_some();
-        let mut holes = if partial { Holes::Fill } else { local.content().holes(&supply.metadata) };
-        if holes != Holes::Fill {
-            // Old bytes must not shine through the holes; where none can be punched, zeroes are written.
-            let punched = file::punch_hole(file.fd(), 0, size).map_err(fail)?;
-            holes = if punched { holes } else { Holes::Fill };
-        }
-        let mut written = Written::default();
-        for (range, at) in ranges(wanted, size) {
-            let tap = local.rules.tap(range.len());
-            let transfer = Transfer { tap: tap.as_ref().map(|tap| &tap.pieces), ..transfer };
-            written.bytes += local.content().copy_range(transfer, range, at, holes, self.tools)?;
-            let at = partial.then_some((range.start, at));
-            written.made.extend(tap.map(|tap| tap.into_made(at)));
-        }
-        if !partial {
-            file::set_size(file.fd(), size).map_err(fail)?;
-        }
-        local.check_version(order.from, order.name, supply)?;
-        Ok(written)
-    }
+/// Creates an empty file, closed to other users, with attributes that only count on an empty file.
+///
+/// # Errors
+/// It cannot be created or prepared.
+pub(crate) fn create_file<'t>(
+    session: &Session<'_>,
+    to: &'t TargetDirectory,
+    name: &[u8],
+    last: &[u8],
+    supply: &OpenedSource,
+) -> Result<Unfinished<'t>, EntryError> {
+    activity::at(Activity::TargetNames);
+    let Local { end, .. } = session.local;
+    session.writes_to(to);
+    let shown = || to.place.entry(last);
+    let mode = birth_mode(&session.local, to, &supply.metadata);
+    session.permit.one_more(Limit::Creates);
+    let file = file::create_new(&to.fd, name, mode)
+        .and_then(|fd| {
+            if name == last && to.hands_down_nothing(end.privilege) {
+                return Ok(Unfinished::unseen(end, to, fd, (name, mode)));
+            }
+            Unfinished::new(end, to, fd, name)
+        })
+        .map_err(|e| session::not_made(to, name, last, e))?;
+    session.local.attributes().prepare(file.object(&shown), &supply.attributes)?;
+    end.layout
+        .place(file.fd(), &supply.metadata)
+        .map_err(|e| entry_error(Side::Destination, Operation::Create, shown(), e))?;
+    Ok(file)
+}
 
-    /// Opens an existing file, or creates it under its final name.
-    fn open_or_make<'t>(
-        &self,
-        order: FileOrder<'t>,
-        supply: &OpenedSource,
-    ) -> Result<Unfinished<'t>, EntryError> {
-        let FileOrder { from, to, last, .. } = order;
-        let existing = order.decision != Decision::Create;
-        let fail =
-            |operation, e| entry_error(Side::Destination, operation, to.place.entry(last), e);
-        let fd = if existing {
-            self.open_existing(from, to, last, &supply.metadata)?.0
-        } else {
-            self.permit.one_more(Limit::Creates);
-            let mode = self.local.attributes().closed_mode(&supply.metadata);
-            file::create_new(&to.fd, last, mode).map_err(|e| fail(Operation::Create, e))?
-        };
-        self.check_commit(to, last)?;
-        let file =
-            Unfinished::new(self.local.end, to, fd, last).map_err(|e| fail(Operation::Stat, e))?;
-        if existing {
-            // After a flush that failed, ext4 gives no blocks to pages that it still has in memory, whatever is written into
-            // them: they have to be read again. A page that is not flushed yet stays.
-            cache::forget(file.fd(), 0, file.metadata.size);
-        }
-        Ok(file)
+/// Copies the content. Returns the bytes copied, and whether the size may reach storage before the data.
+fn fill(
+    session: &mut Session<'_>,
+    order: FileOrder<'_>,
+    supply: &OpenedSource,
+    file: &Unfinished<'_>,
+    tap: Option<&Tap>,
+) -> Result<(u64, bool), EntryError> {
+    let FileOrder { from, name, to, last, .. } = order;
+    let (policy, content) = (session.local.rules.policy, session.local.content());
+    let size = supply.metadata.size;
+    let source_path = || from.place.entry(name);
+    if size == 0 {
+        return check_empty(from, supply.file.as_ref(), &source_path).map(|()| (0, false));
     }
+    let target_path = || to.place.entry(last);
+    let transfer = Transfer {
+        flushed: file.name != last,
+        tap: tap.map(|tap| &tap.pieces),
+        ..file.transfer(from, supply, [&source_path, &target_path], session.permit)
+    };
+    if content.share(transfer, size)? {
+        content.read_for_digest(transfer, size, session.tools)?;
+        return Ok((size, false));
+    }
+    if policy.reflink == When::Always {
+        return Err(cannot_share(target_path()));
+    }
+    let range = ByteRange { start: 0, end: size };
+    if size >= PATCHED_MIN
+        && patched::begins_with_old(&session.local, order, &supply.metadata, file)?
+    {
+        return content
+            .patch_range(transfer, range, true, session.tools)
+            .map(|bytes| (bytes, true));
+    }
+    let holes = content.holes(&supply.metadata);
+    if holes != Holes::Fill {
+        file::set_size(file.fd(), size)
+            .map_err(|e| entry_error(Side::Destination, Operation::Allocate, target_path(), e))?;
+    }
+    let bytes = content.copy_range(transfer, range, 0, holes, session.tools)?;
+    // A ring writes in any order, so the end may reach storage before the middle.
+    let unordered = policy.engine == CopyEngine::Uring && size > RING_PIECE_MIN as u64;
+    Ok((bytes, unordered || holes != Holes::Fill))
+}
+
+/// Writes all bytes of the source, or of ranges of it, into an open file.
+fn overwrite(
+    session: &mut Session<'_>,
+    order: FileOrder<'_>,
+    file: &Unfinished<'_>,
+    (supply, wanted): (&OpenedSource, Option<&RangeCopy>),
+    transfer: Transfer<'_>,
+) -> Result<Written, EntryError> {
+    let (local, size) = (session.local, supply.metadata.size);
+    let fail = |e| {
+        let path = order.to.place.entry(order.last);
+        entry_error(Side::Destination, Operation::Allocate, path, e)
+    };
+    let partial = wanted.is_some();
+    let mut holes = if partial { Holes::Fill } else { local.content().holes(&supply.metadata) };
+    if holes != Holes::Fill {
+        // Old bytes must not shine through the holes; where none can be punched, zeroes are written.
+        let punched = file::punch_hole(file.fd(), 0, size).map_err(fail)?;
+        holes = if punched { holes } else { Holes::Fill };
+    }
+    let mut written = Written::default();
+    for (range, at) in ranges(wanted, size) {
+        let tap = local.rules.tap(range.len());
+        let transfer = Transfer { tap: tap.as_ref().map(|tap| &tap.pieces), ..transfer };
+        written.bytes += local.content().copy_range(transfer, range, at, holes, session.tools)?;
+        let at = partial.then_some((range.start, at));
+        written.made.extend(tap.map(|tap| tap.into_made(at)));
+    }
+    if !partial {
+        file::set_size(file.fd(), size).map_err(fail)?;
+    }
+    source::check_version(&local, order.from, order.name, supply)?;
+    Ok(written)
+}
+
+/// Opens an existing file, or creates it under its final name.
+fn open_or_make<'t>(
+    session: &Session<'_>,
+    order: FileOrder<'t>,
+    supply: &OpenedSource,
+) -> Result<Unfinished<'t>, EntryError> {
+    let FileOrder { from, to, last, .. } = order;
+    let existing = order.decision != Decision::Create;
+    let fail = |operation, e| entry_error(Side::Destination, operation, to.place.entry(last), e);
+    let fd = if existing {
+        existing::open_existing(session, from, to, last, &supply.metadata)?.0
+    } else {
+        session.permit.one_more(Limit::Creates);
+        let mode = session.local.attributes().closed_mode(&supply.metadata);
+        file::create_new(&to.fd, last, mode).map_err(|e| fail(Operation::Create, e))?
+    };
+    session.check_commit(to, last)?;
+    let file =
+        Unfinished::new(session.local.end, to, fd, last).map_err(|e| fail(Operation::Stat, e))?;
+    if existing {
+        // After a flush that failed, ext4 gives no blocks to pages that it still has in memory, whatever is written into
+        // them: they have to be read again. A page that is not flushed yet stays.
+        cache::forget(file.fd(), 0, file.metadata.size);
+    }
+    Ok(file)
 }
 
 /// Closes a file under its final name and keeps it. The error comes with whether the file stays there nevertheless, and

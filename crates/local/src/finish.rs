@@ -6,6 +6,7 @@ use dmover_sys::{flags, set, stat};
 use crate::attributes::{Attributes, Object};
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::Local;
+use crate::entry_attributes;
 use crate::error::entry_error;
 use crate::project::ProjectOf;
 
@@ -56,7 +57,7 @@ impl Local<'_> {
     ) -> Result<bool, EntryError> {
         let rules = self.attributes();
         let shown = || to.place.own();
-        let mut attributes = self.attributes_of(from)?;
+        let mut attributes = entry_attributes::attributes_of(self, from)?;
         let plain = to.made && !to.hands_down_project;
         self.settle_project(project, &mut attributes, plain)?;
         let object = to.object(&shown);

@@ -12,8 +12,14 @@ use crate::digest_tap::{Made, Tap};
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::{Local, LocalEnd};
 use crate::error::entry_error;
+use crate::file::create_file;
+use crate::file::finish_file;
+use crate::file::patched::begins_with_old;
+use crate::file::takes_after;
 use crate::file::{FileOrder, Unfinished, cannot_share};
+use crate::session;
 use crate::session::{Session, WriteError};
+use crate::source;
 use crate::source::OpenedSource;
 
 mod part;
@@ -75,68 +81,16 @@ impl Session<'_> {
         supply: &OpenedSource,
     ) -> Result<Start<'t>, EntryError> {
         let FileOrder { from, to, last, .. } = order;
-        let temporary = self.temporary_in(from, to);
-        let mut unfinished = self.create_file(to, temporary.as_bytes(), last, supply)?;
+        let temporary = session::temporary_in(self, from, to);
+        let mut unfinished = create_file(self, to, temporary.as_bytes(), last, supply)?;
         let tap = self.local.rules.tap(supply.metadata.size);
-        unfinished.replaces = self.local.takes_after(to, last, order.existing);
-        if self.share_whole(order, supply, &unfinished, tap.as_ref())? {
+        unfinished.replaces = takes_after(&self.local, to, last, order.existing);
+        if share_whole(self, order, supply, &unfinished, tap.as_ref())? {
             return Ok(Start::Shared(unfinished, tap.map(Box::new)));
         }
-        let patched = self.fill_up(order, &supply.metadata, &unfinished)?;
+        let patched = fill_up(&self.local, order, &supply.metadata, &unfinished)?;
         let done = DoneParts::default();
         Ok(Start::Parts(Begun { temporary, unfinished, done, patched, is_new: true }))
-    }
-
-    /// Gives a new temporary file the blocks of an older version, or reserves its space. Returns whether it shares the old
-    /// blocks.
-    fn fill_up(
-        &self,
-        order: FileOrder<'_>,
-        source: &Metadata,
-        file: &Unfinished<'_>,
-    ) -> Result<bool, EntryError> {
-        let shown = || order.to.place.entry(order.last);
-        if self.local.rules.policy.reflink == When::Always {
-            return Err(cannot_share(shown()));
-        }
-        let patched = self.begins_with_old(order, source, file)?;
-        if !patched {
-            let fail = |e| entry_error(Side::Destination, Operation::Allocate, shown(), e);
-            self.reserve(file, source).map_err(fail)?;
-        }
-        Ok(patched)
-    }
-
-    /// Sets the size. Where files are written in place and there are no holes to keep, the space is reserved at once:
-    /// it is contiguous, a lack of space is noticed before the first byte, and direct writes need not grow the file.
-    fn reserve(&self, file: &Unfinished<'_>, source: &Metadata) -> Result<(), Errno> {
-        let reserves = file.target.facts.writes_in_place
-            && self.local.content().holes(source) == Holes::Fill
-            && file::allocate(file.fd(), source.size)?;
-        if reserves { Ok(()) } else { file::set_size(file.fd(), source.size) }
-    }
-
-    /// Tries to share all blocks of the source.
-    fn share_whole(
-        &mut self,
-        order: FileOrder<'_>,
-        supply: &OpenedSource,
-        file: &Unfinished<'_>,
-        tap: Option<&Tap>,
-    ) -> Result<bool, EntryError> {
-        let source_path = || order.from.place.entry(order.name);
-        let target_path = || order.to.place.entry(order.last);
-        let size = supply.metadata.size;
-        let transfer = Transfer {
-            tap: tap.map(|tap| &tap.pieces),
-            ..file.transfer(order.from, supply, [&source_path, &target_path], self.permit)
-        };
-        let content = self.local.content();
-        let shared = content.share(transfer, size)?;
-        if shared {
-            content.read_for_digest(transfer, size, self.tools)?;
-        }
-        Ok(shared)
     }
 
     /// Ends a file that has all blocks of its source. Returns its digest, if one is required.
@@ -150,8 +104,8 @@ impl Session<'_> {
         file: Unfinished<'_>,
         tap: Option<Box<Tap>>,
     ) -> Result<Vec<Made>, WriteError> {
-        self.local.check_version(order.from, order.name, supply)?;
-        self.end_file(order, supply, file)?;
+        source::check_version(&self.local, order.from, order.name, supply)?;
+        end_file(self, order, supply, file)?;
         Ok(tap.map(|tap| tap.into_made(None)).into_iter().collect())
     }
 
@@ -165,21 +119,8 @@ impl Session<'_> {
         supply: &OpenedSource,
         mut file: Unfinished<'_>,
     ) -> Result<(), WriteError> {
-        file.replaces = self.local.takes_after(order.to, order.last, order.existing);
-        self.end_file(order, supply, file)
-    }
-
-    /// Sets metadata, flushes, and renames into place.
-    fn end_file(
-        &self,
-        order: FileOrder<'_>,
-        supply: &OpenedSource,
-        file: Unfinished<'_>,
-    ) -> Result<(), WriteError> {
-        let shown = || order.to.place.entry(order.last);
-        let (metadata, attributes) = (&supply.metadata, &supply.attributes);
-        self.local.finish_file(&file, metadata, attributes, true, &shown)?;
-        self.settle(order, file, supply)
+        file.replaces = takes_after(&self.local, order.to, order.last, order.existing);
+        end_file(self, order, supply, file)
     }
 
     /// Continues the work of an earlier run on a file. `None`: it is of no use.
@@ -193,92 +134,160 @@ impl Session<'_> {
         supply: &OpenedSource,
         partial: &PartialFile,
     ) -> Result<Option<Begun<'t>>, EntryError> {
-        let Some(old) = self.open_partial(to, partial, supply) else { return Ok(None) };
+        let Some(old) = open_partial(&self.local, to, partial, supply) else { return Ok(None) };
         if partial.patched {
             // What is missing is compared: the cache may have what a failed flush has left there.
             cache::forget(&old, 0, supply.metadata.size);
         }
-        self.unlock_for_temporaries(from, to);
+        session::unlock_for_temporaries(&self.local, from, to);
         let is_new = partial.fenced;
         let file = if is_new {
-            self.clone_partial((from, to), last, supply, &old)?
+            clone_partial(self, (from, to), last, supply, &old)?
         } else {
             let name = &partial.temporary;
-            self.adopt(to, name).map(|unfinished| (name.clone(), unfinished))
+            adopt(self, to, name).map(|unfinished| (name.clone(), unfinished))
         };
         Ok(file.map(|(temporary, unfinished)| {
             let (done, patched) = (partial.done.clone(), partial.patched);
             Begun { temporary, unfinished, done, patched, is_new }
         }))
     }
+}
 
-    /// Opens the temporary file for reading if it was copied from the present version of the source.
-    fn open_partial(
-        &self,
-        target: &TargetDirectory,
-        partial: &PartialFile,
-        supply: &OpenedSource,
-    ) -> Option<OwnedFd> {
-        let rules = self.local.rules;
-        let wanted = partial.version == Some(supply.metadata.version())
-            && partial.shape == rules.digest_shape(supply.metadata.size)
-            && rules.policy.reflink != When::Always;
-        if !wanted || partial.done.ranges.is_empty() {
-            return None;
-        }
-        let fd = path::open_file_at(&target.fd, partial.temporary.as_bytes(), false).ok()?;
-        let found = stat::stat_fd(&fd).ok()?;
-        let same = found.inode == partial.inode
-            && found.file_type() == FileType::RegularFile
-            && found.size == supply.metadata.size
-            && found.links == 1
-            && self.is_as_it_was_left(target, partial, &found);
-        same.then_some(fd)
+/// Gives a new temporary file the blocks of an older version, or reserves its space. Returns whether it shares the old
+/// blocks.
+fn fill_up(
+    local: &Local<'_>,
+    order: FileOrder<'_>,
+    source: &Metadata,
+    file: &Unfinished<'_>,
+) -> Result<bool, EntryError> {
+    let shown = || order.to.place.entry(order.last);
+    if local.rules.policy.reflink == When::Always {
+        return Err(cannot_share(shown()));
     }
+    let patched = begins_with_old(local, order, source, file)?;
+    if !patched {
+        let fail = |e| entry_error(Side::Destination, Operation::Allocate, shown(), e);
+        reserve(local, file, source).map_err(fail)?;
+    }
+    Ok(patched)
+}
 
-    /// Whether a temporary file is unchanged since the earlier run ended: it is no older state, such as from a restored
-    /// backup, and was not changed later.
-    fn is_as_it_was_left(
-        &self,
-        target: &TargetDirectory,
-        partial: &PartialFile,
-        found: &Stat,
-    ) -> bool {
-        let ctime = self.local.end.mounts.metadata(found).ctime;
-        let is_older = partial.changed.is_some_and(|changed| ctime < changed);
-        // The clock of a server may be another one.
-        let is_newer = target.facts.local && partial.until.is_some_and(|until| ctime > until);
-        !is_older && !is_newer
-    }
+/// Sets the size. Where files are written in place and there are no holes to keep, the space is reserved at once:
+/// it is contiguous, a lack of space is noticed before the first byte, and direct writes need not grow the file.
+fn reserve(local: &Local<'_>, file: &Unfinished<'_>, source: &Metadata) -> Result<(), Errno> {
+    let reserves = file.target.facts.writes_in_place
+        && local.content().holes(source) == Holes::Fill
+        && file::allocate(file.fd(), source.size)?;
+    if reserves { Ok(()) } else { file::set_size(file.fd(), source.size) }
+}
 
-    /// Continues in the temporary file of an earlier run, to which no other mover can write any more.
-    fn adopt<'t>(&self, target: &'t TargetDirectory, name: &Name) -> Option<Unfinished<'t>> {
-        self.writes_to(target);
-        let fd = file::open_for_writing(&target.fd, name.as_bytes()).ok()?;
-        let mut unfinished = Unfinished::new(self.local.end, target, fd, name.as_bytes()).ok()?;
-        // Whatever happens: the record has it, and another attempt continues it.
-        unfinished.disarm();
-        Some(unfinished)
+/// Tries to share all blocks of the source.
+fn share_whole(
+    session: &mut Session<'_>,
+    order: FileOrder<'_>,
+    supply: &OpenedSource,
+    file: &Unfinished<'_>,
+    tap: Option<&Tap>,
+) -> Result<bool, EntryError> {
+    let source_path = || order.from.place.entry(order.name);
+    let target_path = || order.to.place.entry(order.last);
+    let size = supply.metadata.size;
+    let transfer = Transfer {
+        tap: tap.map(|tap| &tap.pieces),
+        ..file.transfer(order.from, supply, [&source_path, &target_path], session.permit)
+    };
+    let content = session.local.content();
+    let shared = content.share(transfer, size)?;
+    if shared {
+        content.read_for_digest(transfer, size, session.tools)?;
     }
+    Ok(shared)
+}
 
-    /// Continues in a file that shares the blocks of the temporary file of an earlier run: a mover that still writes to
-    /// the old file does not affect it.
-    fn clone_partial<'t>(
-        &self,
-        (from, target): (&SourceDirectory, &'t TargetDirectory),
-        last: &[u8],
-        supply: &OpenedSource,
-        old: &OwnedFd,
-    ) -> Result<Option<(Name, Unfinished<'t>)>, EntryError> {
-        let name = self.temporary_in(from, target);
-        let unfinished = self.create_file(target, name.as_bytes(), last, supply)?;
-        // If blocks cannot be shared, the file is started again: a copy of the old data would be written as well.
-        let is_shared =
-            matches!(copy::clone_file(old, unfinished.fd()), Ok(KernelAnswer::Done(())));
-        // The record says of it at once that the shared blocks are on storage.
-        let is_durable = is_shared && file::sync_data(unfinished.fd()).is_ok();
-        Ok(is_durable.then_some((name, unfinished)))
+/// Sets metadata, flushes, and renames into place.
+fn end_file(
+    session: &Session<'_>,
+    order: FileOrder<'_>,
+    supply: &OpenedSource,
+    file: Unfinished<'_>,
+) -> Result<(), WriteError> {
+    let shown = || order.to.place.entry(order.last);
+    let (metadata, attributes) = (&supply.metadata, &supply.attributes);
+    finish_file(&session.local, &file, metadata, attributes, true, &shown)?;
+    session.settle(order, file, supply)
+}
+
+/// Opens the temporary file for reading if it was copied from the present version of the source.
+fn open_partial(
+    local: &Local<'_>,
+    target: &TargetDirectory,
+    partial: &PartialFile,
+    supply: &OpenedSource,
+) -> Option<OwnedFd> {
+    let rules = local.rules;
+    let wanted = partial.version == Some(supply.metadata.version())
+        && partial.shape == rules.digest_shape(supply.metadata.size)
+        && rules.policy.reflink != When::Always;
+    if !wanted || partial.done.ranges.is_empty() {
+        return None;
     }
+    let fd = path::open_file_at(&target.fd, partial.temporary.as_bytes(), false).ok()?;
+    let found = stat::stat_fd(&fd).ok()?;
+    let same = found.inode == partial.inode
+        && found.file_type() == FileType::RegularFile
+        && found.size == supply.metadata.size
+        && found.links == 1
+        && is_as_it_was_left(local, target, partial, &found);
+    same.then_some(fd)
+}
+
+/// Whether a temporary file is unchanged since the earlier run ended: it is no older state, such as from a restored
+/// backup, and was not changed later.
+fn is_as_it_was_left(
+    local: &Local<'_>,
+    target: &TargetDirectory,
+    partial: &PartialFile,
+    found: &Stat,
+) -> bool {
+    let ctime = local.end.mounts.metadata(found).ctime;
+    let is_older = partial.changed.is_some_and(|changed| ctime < changed);
+    // The clock of a server may be another one.
+    let is_newer = target.facts.local && partial.until.is_some_and(|until| ctime > until);
+    !is_older && !is_newer
+}
+
+/// Continues in the temporary file of an earlier run, to which no other mover can write any more.
+fn adopt<'t>(
+    session: &Session<'_>,
+    target: &'t TargetDirectory,
+    name: &Name,
+) -> Option<Unfinished<'t>> {
+    session.writes_to(target);
+    let fd = file::open_for_writing(&target.fd, name.as_bytes()).ok()?;
+    let mut unfinished = Unfinished::new(session.local.end, target, fd, name.as_bytes()).ok()?;
+    // Whatever happens: the record has it, and another attempt continues it.
+    unfinished.disarm();
+    Some(unfinished)
+}
+
+/// Continues in a file that shares the blocks of the temporary file of an earlier run: a mover that still writes to
+/// the old file does not affect it.
+fn clone_partial<'t>(
+    session: &Session<'_>,
+    (from, target): (&SourceDirectory, &'t TargetDirectory),
+    last: &[u8],
+    supply: &OpenedSource,
+    old: &OwnedFd,
+) -> Result<Option<(Name, Unfinished<'t>)>, EntryError> {
+    let name = session::temporary_in(session, from, target);
+    let unfinished = create_file(session, target, name.as_bytes(), last, supply)?;
+    // If blocks cannot be shared, the file is started again: a copy of the old data would be written as well.
+    let is_shared = matches!(copy::clone_file(old, unfinished.fd()), Ok(KernelAnswer::Done(())));
+    // The record says of it at once that the shared blocks are on storage.
+    let is_durable = is_shared && file::sync_data(unfinished.fd()).is_ok();
+    Ok(is_durable.then_some((name, unfinished)))
 }
 
 /// Removes a temporary file of this job. Returns whether it is gone.

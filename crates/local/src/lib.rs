@@ -19,7 +19,7 @@ pub mod digest;
 pub mod digest_tap;
 pub mod directory;
 pub mod end;
-mod entry_attributes;
+pub mod entry_attributes;
 pub mod error;
 pub mod extra_directory;
 pub mod fanotify_feed;

@@ -13,6 +13,7 @@ use crate::directory::{SourceDirectory, TargetDirectory, look_at};
 use crate::end::Local;
 use crate::error::entry_error;
 use crate::put_in_place::Renaming;
+use crate::session;
 use crate::session::Session;
 
 /// An inode that gets further names, by a name that it has.
@@ -127,19 +128,19 @@ impl Local<'_> {
         };
         self.attributes().carry_flags(object, &attributes, flags::LOCKS)
     }
+}
 
-    /// Clears the flags of an immutable inode, which could not get another name.
-    fn unlock_anchor(&self, anchor: &Anchor<'_>) -> Option<(OwnedFd, Attributes)> {
-        if anchor.metadata.kind != EntryKind::File {
-            return None;
-        }
-        let fd = path::open_file_at(&anchor.at.fd, anchor.name, false).ok()?;
-        let found = stat::stat_fd(&fd).ok()?;
-        let same = self.end.mounts.identity(&found) == anchor.metadata.identity;
-        let flags = flags::get(&fd).ok().flatten()? & flags::CARRIED;
-        (same && self.attributes().lift_flags(fd.as_fd()))
-            .then(|| (fd, Attributes { flags, ..Attributes::default() }))
+/// Clears the flags of an immutable inode, which could not get another name.
+fn unlock_anchor(local: &Local<'_>, anchor: &Anchor<'_>) -> Option<(OwnedFd, Attributes)> {
+    if anchor.metadata.kind != EntryKind::File {
+        return None;
     }
+    let fd = path::open_file_at(&anchor.at.fd, anchor.name, false).ok()?;
+    let found = stat::stat_fd(&fd).ok()?;
+    let same = local.end.mounts.identity(&found) == anchor.metadata.identity;
+    let flags = flags::get(&fd).ok().flatten()? & flags::CARRIED;
+    (same && local.attributes().lift_flags(fd.as_fd()))
+        .then(|| (fd, Attributes { flags, ..Attributes::default() }))
 }
 
 impl Session<'_> {
@@ -182,14 +183,14 @@ impl Session<'_> {
         self.check_commit(to, last)?;
         let temporary = replaces.then(|| {
             // The directory may be finished already.
-            *unlocks |= self.unlock_for_temporaries(from, to);
-            self.temporary_name()
+            *unlocks |= session::unlock_for_temporaries(&self.local, from, to);
+            session::temporary_name(self)
         });
         let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
         let link = || directory::hard_link(&anchor.at.fd, anchor.name, &to.fd, name);
         let mut linked = link();
         if linked == Err(Errno::PERM) && cleared.0.is_none() {
-            cleared.0 = self.local.unlock_anchor(anchor);
+            cleared.0 = unlock_anchor(&self.local, anchor);
             linked = link();
         }
         let linked = match linked {
@@ -206,10 +207,10 @@ impl Session<'_> {
                 @ (Errno::MLINK | Errno::XDEV | Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS),
             ) => return Ok(LinkOutcome::Impossible(error.into())),
             // A file server did it and lost the answer.
-            Err(_) if self.is_at(to, name, anchor.metadata.identity) => {}
+            Err(_) if session::is_at(&self.local, to, name, anchor.metadata.identity) => {}
             Err(Errno::EXIST) if !replaces => return Err(self.taken(to, last)),
             Err(error) => {
-                let not_made = self.not_made(to, name, last, error);
+                let not_made = session::not_made(to, name, last, error);
                 return Err(EntryError { operation: Operation::Link, ..not_made });
             }
         }

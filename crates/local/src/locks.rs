@@ -15,7 +15,7 @@ impl Local<'_> {
         if !to.place.is_of_job() {
             return false;
         }
-        if self.rules.updates && self.open_up_now(to) {
+        if self.rules.updates && open_up_now(self, to) {
             return true;
         }
         let is_locked = match &from.handle {
@@ -54,45 +54,45 @@ impl Local<'_> {
     pub fn clear_locks(&self, target: &TargetDirectory) -> bool {
         self.attributes().lift_flags(target.fd.as_fd())
     }
+}
 
-    /// Makes a directory writable from which an entry is removed.
-    pub(crate) fn unlock_target(&self, target: &TargetDirectory) -> bool {
-        self.open_up_now(target) || self.clear_locks(target)
-    }
+/// Makes a directory writable from which an entry is removed.
+pub(crate) fn unlock_target(local: &Local<'_>, target: &TargetDirectory) -> bool {
+    open_up_now(local, target) || local.clear_locks(target)
+}
 
-    /// Makes a directory writable that was left closed so far. Returns whether it was closed.
-    fn open_up_now(&self, target: &TargetDirectory) -> bool {
-        let found = stat::stat_fd(&target.fd).map(|found| self.end.mounts.metadata(&found));
-        let privilege = self.end.privilege;
-        found.is_ok_and(|now| {
-            let own = now.uid == privilege.uid && !privilege.privileged;
-            own && now.mode & 0o300 != 0o300 && set::mode(&target.fd, now.mode | 0o700).is_ok()
-        })
-    }
+/// Makes a directory writable that was left closed so far. Returns whether it was closed.
+fn open_up_now(local: &Local<'_>, target: &TargetDirectory) -> bool {
+    let found = stat::stat_fd(&target.fd).map(|found| local.end.mounts.metadata(&found));
+    let privilege = local.end.privilege;
+    found.is_ok_and(|now| {
+        let own = now.uid == privilege.uid && !privilege.privileged;
+        own && now.mode & 0o300 != 0o300 && set::mode(&target.fd, now.mode | 0o700).is_ok()
+    })
+}
 
-    /// Opens a destination directory. Without privilege, a directory of this user that is closed to its owner is made
-    /// accessible first.
-    ///
-    /// # Errors
-    /// It cannot be opened.
-    pub(crate) fn open_own_directory(
-        &self,
-        parent: &OwnedFd,
-        name: &[u8],
-    ) -> Result<OwnedFd, Errno> {
-        let privilege = self.end.privilege;
-        match path::open_directory_below(parent, name) {
-            Err(Errno::ACCESS) if !privilege.privileged && !self.rules.policy.dry_run => {
-                let pinned = path::pin_at(parent, name)?;
-                let found = stat::stat_fd(&pinned)?;
-                let is_directory = found.mode & 0o170_000 == 0o040_000;
-                if found.uid != privilege.uid || !is_directory {
-                    return Err(Errno::ACCESS);
-                }
-                set::mode_pinned(&pinned, found.mode & 0o7777 | 0o700)?;
-                path::open_directory_below(parent, name)
+/// Opens a destination directory. Without privilege, a directory of this user that is closed to its owner is made
+/// accessible first.
+///
+/// # Errors
+/// It cannot be opened.
+pub(crate) fn open_own_directory(
+    local: &Local<'_>,
+    parent: &OwnedFd,
+    name: &[u8],
+) -> Result<OwnedFd, Errno> {
+    let privilege = local.end.privilege;
+    match path::open_directory_below(parent, name) {
+        Err(Errno::ACCESS) if !privilege.privileged && !local.rules.policy.dry_run => {
+            let pinned = path::pin_at(parent, name)?;
+            let found = stat::stat_fd(&pinned)?;
+            let is_directory = found.mode & 0o170_000 == 0o040_000;
+            if found.uid != privilege.uid || !is_directory {
+                return Err(Errno::ACCESS);
             }
-            result => result,
+            set::mode_pinned(&pinned, found.mode & 0o7777 | 0o700)?;
+            path::open_directory_below(parent, name)
         }
+        result => result,
     }
 }

@@ -14,6 +14,7 @@ use crate::error::{CallFailed, entry_error};
 use crate::handle::DirectoryHandle;
 use crate::mounts::{MountTable, kind_of};
 use crate::root_side::RootSide;
+use crate::session;
 use crate::session::Session;
 use crate::source_root::SourceRoot;
 
@@ -257,27 +258,26 @@ impl Session<'_> {
         if !(doubtful && cut) || known || self.local.rules.policy.dry_run {
             return;
         }
-        if let Err(error) = self.probe_granularity(to) {
+        if let Err(error) = probe_granularity(self, to) {
             tracing::debug!(%error, "cannot determine the granularity of timestamps");
         }
     }
+}
 
-    fn probe_granularity(&self, to: &TargetDirectory) -> Result<(), Errno> {
-        let odd = Timestamp { seconds: 1_000_000_001, nanoseconds: 123_456_789 };
-        let time = Some((odd.seconds, odd.nanoseconds));
-        let kept =
-            |probe: OwnedFd| set::times(&probe, time, time).and_then(|()| stat::stat_fd(&probe));
-        // A name would move the directory's times, and could not be removed from a locked one.
-        let found = match file::create_unnamed(&to.fd, 0o600) {
-            Err(_) if !to.metadata.is_locked() => {
-                let name = self.temporary_name();
-                let found = file::create_new(&to.fd, name.as_bytes(), 0o600).map(kept)?;
-                directory::unlink(&to.fd, name.as_bytes())?;
-                found
-            }
-            made => made.and_then(kept),
-        };
-        to.facts.learn_granularity(odd, self.local.end.mounts.metadata(&found?).mtime);
-        Ok(())
-    }
+fn probe_granularity(session: &Session<'_>, to: &TargetDirectory) -> Result<(), Errno> {
+    let odd = Timestamp { seconds: 1_000_000_001, nanoseconds: 123_456_789 };
+    let time = Some((odd.seconds, odd.nanoseconds));
+    let kept = |probe: OwnedFd| set::times(&probe, time, time).and_then(|()| stat::stat_fd(&probe));
+    // A name would move the directory's times, and could not be removed from a locked one.
+    let found = match file::create_unnamed(&to.fd, 0o600) {
+        Err(_) if !to.metadata.is_locked() => {
+            let name = session::temporary_name(session);
+            let found = file::create_new(&to.fd, name.as_bytes(), 0o600).map(kept)?;
+            directory::unlink(&to.fd, name.as_bytes())?;
+            found
+        }
+        made => made.and_then(kept),
+    };
+    to.facts.learn_granularity(odd, session.local.end.mounts.metadata(&found?).mtime);
+    Ok(())
 }

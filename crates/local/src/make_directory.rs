@@ -8,6 +8,7 @@ use crate::attributes::Attributes;
 use crate::directory::{Place, TargetDirectory, handed_down};
 use crate::end::Local;
 use crate::error::entry_error;
+use crate::locks;
 use crate::root_side::RootSide;
 use crate::session::Session;
 
@@ -58,7 +59,7 @@ impl Local<'_> {
     pub fn arrive(&self, new: &NewDirectory<'_>) -> Result<Arrival, EntryError> {
         activity::at(Activity::TargetNames);
         let NewDirectory { parent, name, place, .. } = new;
-        match self.open_own_directory(parent, name) {
+        match locks::open_own_directory(self, parent, name) {
             Ok(fd) => self.end.target_directory(fd, false, place.clone()).map(Arrival::Entered),
             Err(error) if stat::is_absent(error) => Ok(Arrival::Missing),
             Err(Errno::NOTDIR | Errno::LOOP) => Ok(Arrival::Blocked),

@@ -33,25 +33,6 @@ impl Local<'_> {
         (sets && owner != (old.uid, old.gid)).then_some(owner)
     }
 
-    /// The permissions that the source gives to its owner, its group and others; `wanted`: its ACL. An ACL that the destination does not
-    /// have in the same form closes the group, because the group bits are the mask of all users in the ACL.
-    fn allowed(
-        &self,
-        new: &Metadata,
-        SourceAcl { acl: wanted, owning_group }: SourceAcl,
-        (target, held): (impl AsFd, Held),
-    ) -> Result<u32, Errno> {
-        let mode = new.mode & 0o777;
-        if !self.rules.policy.preserve.has(Attribute::Acl) {
-            return Ok(owning_group.map_or(mode, |group| mode & !GROUP | group << 3));
-        }
-        let maps = !self.rules.ids.is_identity();
-        let mapped =
-            wanted.as_deref().filter(|_| maps).and_then(|acl| self.rules.ids.posix_acl(acl));
-        let same = mapped.or(wanted) == xattr::get(target, held, ACCESS_ACL)?;
-        Ok(if same { mode } else { mode & !GROUP })
-    }
-
     /// Removes permissions from a directory that its source does not give, and a wrong owner. Returns its new metadata if
     /// anything was changed.
     ///
@@ -62,127 +43,149 @@ impl Local<'_> {
         from: &SourceDirectory,
         target: &TargetDirectory,
     ) -> Result<Option<Metadata>, EntryError> {
-        self.try_to_narrow(from, target)
+        try_to_narrow(self, from, target)
             .map_err(|e| entry_error(Side::Destination, Operation::SetMode, target.place.own(), e))
     }
+}
 
-    fn try_to_narrow(
-        &self,
-        from: &SourceDirectory,
-        target: &TargetDirectory,
-    ) -> Result<Option<Metadata>, Errno> {
-        let (new, old) = (&from.metadata, &target.metadata);
-        let wanted = match &from.handle {
-            DirectoryHandle::Open(from) => SourceAcl::read(from, Held::Open)?,
-            DirectoryHandle::Remote(from) => SourceAcl::ask(from, b"")?,
-        };
-        let mut allowed = self.allowed(new, wanted, (&target.fd, Held::Open))?;
-        if !self.end.privilege.privileged {
-            // Who fills it has to get in.
-            allowed |= OWNER;
-        }
-        let mut changed = false;
-        if let Some((uid, gid)) = self.owner_to_set(new, old) {
-            changed = unless_impossible(set::owner(&target.fd, Some(uid), Some(gid)))?;
-        }
-        if !changed && self.rules.ids.group(new.gid) != old.gid {
-            allowed &= !GROUP;
-        }
-        let mode = old.mode & 0o7000 | new.mode & STICKY | old.mode & allowed;
-        if mode != old.mode & 0o7777 {
-            let mut set = set::mode(&target.fd, mode);
-            if set == Err(Errno::PERM) && self.attributes().lift_flags(target.fd.as_fd()) {
-                set = set::mode(&target.fd, mode);
-            }
-            changed |= unless_impossible(set)?;
-        }
-        changed
-            .then(|| stat::stat_fd(&target.fd).map(|now| self.end.mounts.metadata(&now)))
-            .transpose()
+/// The permissions that the source gives to its owner, its group and others; `wanted`: its ACL. An ACL that the destination does not
+/// have in the same form closes the group, because the group bits are the mask of all users in the ACL.
+fn allowed(
+    local: &Local<'_>,
+    new: &Metadata,
+    SourceAcl { acl: wanted, owning_group }: SourceAcl,
+    (target, held): (impl AsFd, Held),
+) -> Result<u32, Errno> {
+    let mode = new.mode & 0o777;
+    if !local.rules.policy.preserve.has(Attribute::Acl) {
+        return Ok(owning_group.map_or(mode, |group| mode & !GROUP | group << 3));
     }
+    let maps = !local.rules.ids.is_identity();
+    let mapped = wanted.as_deref().filter(|_| maps).and_then(|acl| local.rules.ids.posix_acl(acl));
+    let same = mapped.or(wanted) == xattr::get(target, held, ACCESS_ACL)?;
+    Ok(if same { mode } else { mode & !GROUP })
+}
 
-    /// Narrows an entry before it moves into another directory, where users may reach it whom the old place excluded. A
-    /// directory is closed to all other users, like a new one, until everything below it was checked. Returns whether
-    /// it may move.
-    ///
-    /// # Errors
-    /// Its mode or owner cannot be read or changed.
-    pub(crate) fn narrow_moved(
-        &self,
-        (holder, name): (&TargetDirectory, &[u8]),
-        old: &Metadata,
-        source: Option<(&SourceDirectory, &[u8], &Metadata)>,
-    ) -> Result<bool, Errno> {
-        if old.kind == EntryKind::Symlink || !self.rules.sets_modes() {
-            return Ok(true);
+fn try_to_narrow(
+    local: &Local<'_>,
+    from: &SourceDirectory,
+    target: &TargetDirectory,
+) -> Result<Option<Metadata>, Errno> {
+    let (new, old) = (&from.metadata, &target.metadata);
+    let wanted = match &from.handle {
+        DirectoryHandle::Open(from) => SourceAcl::read(from, Held::Open)?,
+        DirectoryHandle::Remote(from) => SourceAcl::ask(from, b"")?,
+    };
+    let mut allowed = allowed(local, new, wanted, (&target.fd, Held::Open))?;
+    if !local.end.privilege.privileged {
+        // Who fills it has to get in.
+        allowed |= OWNER;
+    }
+    let mut changed = false;
+    if let Some((uid, gid)) = local.owner_to_set(new, old) {
+        changed = unless_impossible(set::owner(&target.fd, Some(uid), Some(gid)))?;
+    }
+    if !changed && local.rules.ids.group(new.gid) != old.gid {
+        allowed &= !GROUP;
+    }
+    let mode = old.mode & 0o7000 | new.mode & STICKY | old.mode & allowed;
+    if mode != old.mode & 0o7777 {
+        let mut set = set::mode(&target.fd, mode);
+        if set == Err(Errno::PERM) && local.attributes().lift_flags(target.fd.as_fd()) {
+            set = set::mode(&target.fd, mode);
         }
+        changed |= unless_impossible(set)?;
+    }
+    changed
+        .then(|| stat::stat_fd(&target.fd).map(|now| local.end.mounts.metadata(&now)))
+        .transpose()
+}
+
+/// Narrows an entry before it moves into another directory, where users may reach it whom the old place excluded. A
+/// directory is closed to all other users, like a new one, until everything below it was checked. Returns whether
+/// it may move.
+///
+/// # Errors
+/// Its mode or owner cannot be read or changed.
+pub(crate) fn narrow_moved(
+    local: &Local<'_>,
+    (holder, name): (&TargetDirectory, &[u8]),
+    old: &Metadata,
+    source: Option<(&SourceDirectory, &[u8], &Metadata)>,
+) -> Result<bool, Errno> {
+    if old.kind == EntryKind::Symlink || !local.rules.sets_modes() {
+        return Ok(true);
+    }
+    let pinned = path::pin_at(&holder.fd, name)?;
+    if local.end.mounts.identity(&stat::stat_fd(&pinned)?) != old.identity {
+        return Ok(false);
+    }
+    let is_directory = old.kind == EntryKind::Directory;
+    let owner = source.and_then(|(.., new)| local.owner_to_set(new, old));
+    if let Some((uid, gid)) = owner.filter(|_| is_directory) {
+        unless_impossible(set::owner(&pinned, Some(uid), Some(gid)))?;
+    } else if owner.is_some_and(|(uid, _)| uid != old.uid) {
+        // Its owner could read there what is copied for other users.
+        return Ok(false);
+    }
+    let allowed = match source.filter(|_| !is_directory && old.mode & OTHERS != 0) {
+        Some((from, name, new)) => {
+            let wanted = match &from.handle {
+                DirectoryHandle::Open(from) => {
+                    SourceAcl::read(path::pin_at(from, name)?, Held::Pinned)?
+                }
+                DirectoryHandle::Remote(from) => SourceAcl::ask(from, name)?,
+            };
+            let allowed = allowed(local, new, wanted, (&pinned, Held::Pinned))?;
+            if owner.is_some() { allowed & !GROUP } else { allowed }
+        }
+        None => OWNER,
+    };
+    let mode = old.mode & 0o7000 | old.mode & (allowed | OWNER);
+    if mode != old.mode & 0o7777 {
+        unless_impossible(set::mode_pinned(&pinned, mode))?;
+    }
+    Ok(true)
+}
+
+/// Narrows an entry and another one with which it is exchanged.
+///
+/// # Errors
+/// Its mode or owner cannot be read or changed.
+pub(crate) fn narrow_both(
+    local: &Local<'_>,
+    [one, other]: [Option<Moving<'_>>; 2],
+    source: Option<(&SourceDirectory, &[u8], &Metadata)>,
+) -> Result<bool, Errno> {
+    let may = one.map_or(Ok(true), |(at, old)| narrow_moved(local, at, old, source))?;
+    Ok(may && other.map_or(Ok(true), |(at, old)| narrow_moved(local, at, old, None))?)
+}
+
+/// Restores the permissions of an entry that was not moved.
+pub(crate) fn put_back(
+    local: &Local<'_>,
+    (holder, name): (&TargetDirectory, &[u8]),
+    old: &Metadata,
+) {
+    if old.kind == EntryKind::Symlink || !local.rules.sets_modes() {
+        return;
+    }
+    let put_back = || -> Result<(), Errno> {
         let pinned = path::pin_at(&holder.fd, name)?;
-        if self.end.mounts.identity(&stat::stat_fd(&pinned)?) != old.identity {
-            return Ok(false);
+        let now = local.end.mounts.metadata(&stat::stat_fd(&pinned)?);
+        if now.identity != old.identity {
+            return Ok(());
         }
-        let is_directory = old.kind == EntryKind::Directory;
-        let owner = source.and_then(|(.., new)| self.owner_to_set(new, old));
-        if let Some((uid, gid)) = owner.filter(|_| is_directory) {
-            unless_impossible(set::owner(&pinned, Some(uid), Some(gid)))?;
-        } else if owner.is_some_and(|(uid, _)| uid != old.uid) {
-            // Its owner could read there what is copied for other users.
-            return Ok(false);
+        if (now.uid, now.gid) != (old.uid, old.gid) {
+            set::owner(&pinned, Some(old.uid), Some(old.gid))?;
         }
-        let allowed = match source.filter(|_| !is_directory && old.mode & OTHERS != 0) {
-            Some((from, name, new)) => {
-                let wanted = match &from.handle {
-                    DirectoryHandle::Open(from) => {
-                        SourceAcl::read(path::pin_at(from, name)?, Held::Pinned)?
-                    }
-                    DirectoryHandle::Remote(from) => SourceAcl::ask(from, name)?,
-                };
-                let allowed = self.allowed(new, wanted, (&pinned, Held::Pinned))?;
-                if owner.is_some() { allowed & !GROUP } else { allowed }
-            }
-            None => OWNER,
-        };
-        let mode = old.mode & 0o7000 | old.mode & (allowed | OWNER);
-        if mode != old.mode & 0o7777 {
-            unless_impossible(set::mode_pinned(&pinned, mode))?;
+        if now.mode != old.mode {
+            set::mode_pinned(&pinned, old.mode & 0o7777)?;
         }
-        Ok(true)
-    }
-
-    /// Narrows an entry and another one with which it is exchanged.
-    ///
-    /// # Errors
-    /// Its mode or owner cannot be read or changed.
-    pub(crate) fn narrow_both(
-        &self,
-        [one, other]: [Option<Moving<'_>>; 2],
-        source: Option<(&SourceDirectory, &[u8], &Metadata)>,
-    ) -> Result<bool, Errno> {
-        let may = one.map_or(Ok(true), |(at, old)| self.narrow_moved(at, old, source))?;
-        Ok(may && other.map_or(Ok(true), |(at, old)| self.narrow_moved(at, old, None))?)
-    }
-
-    /// Restores the permissions of an entry that was not moved.
-    pub(crate) fn put_back(&self, (holder, name): (&TargetDirectory, &[u8]), old: &Metadata) {
-        if old.kind == EntryKind::Symlink || !self.rules.sets_modes() {
-            return;
-        }
-        let put_back = || -> Result<(), Errno> {
-            let pinned = path::pin_at(&holder.fd, name)?;
-            let now = self.end.mounts.metadata(&stat::stat_fd(&pinned)?);
-            if now.identity != old.identity {
-                return Ok(());
-            }
-            if (now.uid, now.gid) != (old.uid, old.gid) {
-                set::owner(&pinned, Some(old.uid), Some(old.gid))?;
-            }
-            if now.mode != old.mode {
-                set::mode_pinned(&pinned, old.mode & 0o7777)?;
-            }
-            Ok(())
-        };
-        if let Err(error) = put_back() {
-            tracing::warn!(?error, "cannot restore the mode of an entry that was not moved");
-        }
+        Ok(())
+    };
+    if let Err(error) = put_back() {
+        tracing::warn!(?error, "cannot restore the mode of an entry that was not moved");
     }
 }
 

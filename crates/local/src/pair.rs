@@ -8,6 +8,7 @@ use dmover_tree::{Permit, RemoteFile};
 use std::sync::Arc;
 
 use crate::capability::Facts;
+use crate::comparison;
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::Local;
 use crate::error::{at_destination, changed, entry_error};
@@ -63,28 +64,9 @@ impl Local<'_> {
             return Err(changed(Side::Source, from.place.entry(record.name.as_bytes())));
         }
         let last = record.destination_name().as_bytes();
-        let destination = self.open_copy(to, last, found, permit)?;
+        let destination = open_copy(self, to, last, found, permit)?;
         let of_storage = |content| Content { stored, ..content };
         Ok(Pair { source: of_storage(source), destination: of_storage(destination) })
-    }
-
-    fn open_copy(
-        &self,
-        to: &TargetDirectory,
-        last: &[u8],
-        found: &Metadata,
-        permit: &dyn Permit,
-    ) -> Result<Content, EntryError> {
-        let shown = || to.place.entry(last);
-        let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
-        let fd = open_to_read(&to.fd, last, false, permit).map_err(|e| fail(Operation::Open, e))?;
-        let now = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
-        let now = past_the_tick(&fd, now, permit, &shown).map_err(at_destination)?;
-        let metadata = self.end.mounts.metadata(&now);
-        if metadata.version() != found.version() {
-            return Err(changed(Side::Destination, shown()));
-        }
-        Ok(Content::new(fd, metadata, &to.facts))
     }
 
     /// Opens whatever has a name at both sides; `None` if that fails.
@@ -112,6 +94,25 @@ impl Local<'_> {
         let destination = open(&to.fd, &to.facts)?;
         Some(Pair { source, destination })
     }
+}
+
+fn open_copy(
+    local: &Local<'_>,
+    to: &TargetDirectory,
+    last: &[u8],
+    found: &Metadata,
+    permit: &dyn Permit,
+) -> Result<Content, EntryError> {
+    let shown = || to.place.entry(last);
+    let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
+    let fd = open_to_read(&to.fd, last, false, permit).map_err(|e| fail(Operation::Open, e))?;
+    let now = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
+    let now = past_the_tick(&fd, now, permit, &shown).map_err(at_destination)?;
+    let metadata = local.end.mounts.metadata(&now);
+    if metadata.version() != found.version() {
+        return Err(changed(Side::Destination, shown()));
+    }
+    Ok(Content::new(fd, metadata, &to.facts))
 }
 
 /// A file of the source that was opened through messages.
@@ -147,21 +148,20 @@ fn open_settled(
     })
 }
 
-impl Session<'_> {
-    /// Compares a range that both sides have. Both must stay unchanged meanwhile.
-    ///
-    /// # Errors
-    /// A side cannot be read, or has changed.
-    pub fn compare(
-        &mut self,
-        pair: &Pair,
-        range: ByteRange,
-        [source_shown, shown]: [&dyn Fn() -> PathBytes; 2],
-    ) -> Result<Vec<ByteRange>, EntryError> {
-        let Pair { source, destination } = pair;
-        let ranges = self.compare_contents([source, destination], range, [source_shown, shown])?;
-        self.local.check_unchanged(source, source_shown)?;
-        self.local.check_unchanged(destination, shown).map_err(at_destination)?;
-        Ok(ranges)
-    }
+/// Compares a range that both sides have. Both must stay unchanged meanwhile.
+///
+/// # Errors
+/// A side cannot be read, or has changed.
+pub fn compare(
+    session: &mut Session<'_>,
+    pair: &Pair,
+    range: ByteRange,
+    [source_shown, shown]: [&dyn Fn() -> PathBytes; 2],
+) -> Result<Vec<ByteRange>, EntryError> {
+    let Pair { source, destination } = pair;
+    let ranges =
+        comparison::compare_contents(session, [source, destination], range, [source_shown, shown])?;
+    session.local.check_unchanged(source, source_shown)?;
+    session.local.check_unchanged(destination, shown).map_err(at_destination)?;
+    Ok(ranges)
 }

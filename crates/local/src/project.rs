@@ -54,63 +54,14 @@ impl Local<'_> {
             return if is_filled { project_of_top(to) } else { Ok(None) };
         }
         let there = if is_directory {
-            self.handed_down(of, false)?
+            handed_down(self, of, false)?
         } else if let Some(known) = from.handed_down.get() {
             *known
         } else {
-            let found = self.handed_down(of, true)?;
+            let found = handed_down(self, of, true)?;
             *from.handed_down.get_or_init(|| found)
         };
         Ok(Some(Project { inherit: there.inherit && is_directory, ..there }))
-    }
-
-    /// The project of entries without one in a directory, or beside it.
-    fn handed_down(&self, of: ProjectOf<'_>, inside: bool) -> Result<Project, EntryError> {
-        let ProjectOf { from, root, .. } = of;
-        let fail = |operation, e| entry_error(Side::Source, operation, from.place.own(), e);
-        let asks = |object: &OwnedFd| {
-            let found = flags::project(object).map_err(|e| fail(Operation::ReadXattr, e));
-            found.map(Option::unwrap_or_default)
-        };
-        let from_fd = match &from.handle {
-            DirectoryHandle::Open(from) => Some(from),
-            // Projects above the directory are not asked for: what has one at the source carries it itself.
-            DirectoryHandle::Remote(from) => {
-                let has_one = inside && from.attributes(b"", false)?.1.project != (0, false);
-                if has_one {
-                    return Ok(NONE);
-                }
-                None
-            }
-        };
-        if let Some(from) = from_fd.filter(|_| inside)
-            && asks(from)? != NONE
-        {
-            return Ok(NONE);
-        }
-        let mut above: Option<OwnedFd> = None;
-        for _ in from.place.path().components() {
-            let Some(below) = above.as_ref().or(from_fd) else { break };
-            let next = match path::open_directory_at(below, b"..") {
-                // A process without read access cannot know the project; it counts as none.
-                Err(Errno::ACCESS) => break,
-                next => next.map_err(|e| fail(Operation::Open, e))?,
-            };
-            if asks(&next)? != NONE {
-                return Ok(NONE);
-            }
-            above = Some(next);
-        }
-        let Some(root) = root else { return Ok(NONE) };
-        let fail =
-            |operation, e| entry_error(Side::Destination, operation, root.display().clone(), e);
-        let relative = root.directory(&TreePath::root());
-        let top = match path::open_directory_below(&root.parent, &relative) {
-            Err(error) if stat::is_absent(error) && self.rules.policy.dry_run => return Ok(NONE),
-            top => top.map_err(|e| fail(Operation::Open, e))?,
-        };
-        let there = flags::project(&top).map_err(|e| fail(Operation::ReadXattr, e))?;
-        Ok(there.filter(|there| there.inherit).unwrap_or(NONE))
     }
 
     /// Determines the project id for the copy of an entry with these attributes. For a new one this needs no call unless
@@ -132,6 +83,54 @@ impl Local<'_> {
         }
         Ok(())
     }
+}
+
+/// The project of entries without one in a directory, or beside it.
+fn handed_down(local: &Local<'_>, of: ProjectOf<'_>, inside: bool) -> Result<Project, EntryError> {
+    let ProjectOf { from, root, .. } = of;
+    let fail = |operation, e| entry_error(Side::Source, operation, from.place.own(), e);
+    let asks = |object: &OwnedFd| {
+        let found = flags::project(object).map_err(|e| fail(Operation::ReadXattr, e));
+        found.map(Option::unwrap_or_default)
+    };
+    let from_fd = match &from.handle {
+        DirectoryHandle::Open(from) => Some(from),
+        // Projects above the directory are not asked for: what has one at the source carries it itself.
+        DirectoryHandle::Remote(from) => {
+            let has_one = inside && from.attributes(b"", false)?.1.project != (0, false);
+            if has_one {
+                return Ok(NONE);
+            }
+            None
+        }
+    };
+    if let Some(from) = from_fd.filter(|_| inside)
+        && asks(from)? != NONE
+    {
+        return Ok(NONE);
+    }
+    let mut above: Option<OwnedFd> = None;
+    for _ in from.place.path().components() {
+        let Some(below) = above.as_ref().or(from_fd) else { break };
+        let next = match path::open_directory_at(below, b"..") {
+            // A process without read access cannot know the project; it counts as none.
+            Err(Errno::ACCESS) => break,
+            next => next.map_err(|e| fail(Operation::Open, e))?,
+        };
+        if asks(&next)? != NONE {
+            return Ok(NONE);
+        }
+        above = Some(next);
+    }
+    let Some(root) = root else { return Ok(NONE) };
+    let fail = |operation, e| entry_error(Side::Destination, operation, root.display().clone(), e);
+    let relative = root.directory(&TreePath::root());
+    let top = match path::open_directory_below(&root.parent, &relative) {
+        Err(error) if stat::is_absent(error) && local.rules.policy.dry_run => return Ok(NONE),
+        top => top.map_err(|e| fail(Operation::Open, e))?,
+    };
+    let there = flags::project(&top).map_err(|e| fail(Operation::ReadXattr, e))?;
+    Ok(there.filter(|there| there.inherit).unwrap_or(NONE))
 }
 
 /// The project that the top of DEST must have if SOURCE has none. One that it hands down is its owner's choice; any

@@ -5,7 +5,9 @@ use dmover_sys::{Errno, directory, stat};
 use dmover_tree::TargetNames;
 
 use crate::directory::{SourceDirectory, TargetDirectory};
+use crate::end::Local;
 use crate::error::entry_error;
+use crate::session;
 use crate::session::Session;
 
 mod backup;
@@ -37,14 +39,6 @@ pub struct Renaming<'a> {
 }
 
 impl Session<'_> {
-    /// Whether an entry is written under a temporary name. A name that is absent gets its content at once, unless the
-    /// policy could later mistake an interrupted entry for one to keep.
-    pub(crate) fn needs_temporary(&self, decision: Decision) -> bool {
-        let policy = self.local.rules.policy;
-        let keeps = matches!(policy.overwrite, Overwrite::Never | Overwrite::Older);
-        decision == Decision::Replace || keeps || policy.backup.is_some()
-    }
-
     /// Renames a finished temporary entry into place. If the name was absent when the decision was made, it must still
     /// be absent.
     ///
@@ -55,24 +49,24 @@ impl Session<'_> {
         let fail = |e| entry_error(Side::Destination, Operation::Rename, to.place.entry(last), e);
         self.check_commit(to, last)?;
         if decision != Decision::Create {
-            self.back_up(renaming)?;
+            backup::back_up(self, renaming)?;
             let mut renamed = directory::rename(&to.fd, name, last);
             if renamed == Err(Errno::PERM)
-                && (locks || self.is_locked_by_us(from, to, last))
-                && self.lift_file(to, last)
+                && (locks || session::is_locked_by_us(&self.local, from, to, last))
+                && session::lift_file(&self.local, to, last)
             {
                 renamed = directory::rename(&to.fd, name, last);
             }
             return match renamed {
                 // A file server did it and lost the answer.
-                Err(_) if self.is_at(to, last, identity) => Ok(()),
+                Err(_) if session::is_at(&self.local, to, last, identity) => Ok(()),
                 result => result.map_err(fail),
             };
         }
         let linked = directory::hard_link(&to.fd, name, &to.fd, last);
         match linked {
             Ok(()) => directory::unlink(&to.fd, name).map_err(fail),
-            Err(_) if self.is_at(to, last, identity) => {
+            Err(_) if session::is_at(&self.local, to, last, identity) => {
                 directory::unlink(&to.fd, name).map_err(fail)
             }
             Err(Errno::EXIST) => Err(self.taken(to, last)),
@@ -84,7 +78,7 @@ impl Session<'_> {
                         Err(self.taken(to, last))
                     }
                     Ok(false) => directory::rename(&to.fd, name, last).map_err(fail),
-                    Err(_) if self.is_at(to, last, identity) => Ok(()),
+                    Err(_) if session::is_at(&self.local, to, last, identity) => Ok(()),
                     Err(Errno::EXIST) => Err(self.taken(to, last)),
                     Err(error) => Err(fail(error)),
                 }
@@ -92,4 +86,12 @@ impl Session<'_> {
             Err(error) => Err(fail(error)),
         }
     }
+}
+
+/// Whether an entry is written under a temporary name. A name that is absent gets its content at once, unless the
+/// policy could later mistake an interrupted entry for one to keep.
+pub(crate) fn needs_temporary(local: &Local<'_>, decision: Decision) -> bool {
+    let policy = local.rules.policy;
+    let keeps = matches!(policy.overwrite, Overwrite::Never | Overwrite::Older);
+    decision == Decision::Replace || keeps || policy.backup.is_some()
 }

@@ -13,39 +13,6 @@ use crate::source::Content;
 pub(crate) type Shown<'a> = &'a dyn Fn() -> PathBytes;
 
 impl Local<'_> {
-    /// What is needed to read content. `direct`: past the page cache.
-    pub(crate) fn reading<'r>(
-        &self,
-        content: &'r Content,
-        direct: bool,
-        path: Shown<'r>,
-        permit: &'r dyn Permit,
-    ) -> Reading<'r> {
-        let mount = content.metadata.identity.mount;
-        // A file that is mounted by itself may lie on another file system than its directory.
-        let is_local = || {
-            let fd = content.file.fd();
-            fd.is_some_and(|fd| self.end.capabilities.facts(mount, fd).local)
-        };
-        let skips_holes = self.content().skips_holes(&content.metadata, is_local);
-        Reading { source: content.held(), direct, skips_holes, path, permit }
-    }
-
-    /// How to read content: whether past the page cache. If only storage counts, nothing stays in the page cache.
-    pub(crate) fn way_to_read(
-        &self,
-        content: &Content,
-        range: ByteRange,
-        shown: Shown<'_>,
-    ) -> Result<bool, EntryError> {
-        if !content.stored {
-            return Ok(self.reads_direct(content, range));
-        }
-        self.write_back_and_forget(content, range, shown)?;
-        let refused = content.facts.is(&content.facts.no_direct);
-        Ok(!refused && content.file.fd().is_some_and(|fd| stat::direct_io_alignment(fd).is_some()))
-    }
-
     /// Drops a range from the page cache, so that the next reader gets the data from storage.
     ///
     /// # Errors
@@ -66,25 +33,58 @@ impl Local<'_> {
         cache::forget(fd, range.start, length);
         Ok(())
     }
+}
 
-    fn reads_direct(&self, content: &Content, range: ByteRange) -> bool {
-        let Some(fd) = content.file.fd() else { return false };
-        let size = content.metadata.size;
-        let large = size >= engine::LARGE_BYTES;
-        let cached = large.then(|| cache::cached_bytes(fd, range.start, range.len()));
-        let situation = Situation {
-            size,
-            kernel: false,
-            direct_read: large
-                && !content.facts.is(&content.facts.no_direct)
-                && stat::direct_io_alignment(fd).is_some(),
-            direct_write: false,
-            flushed: false,
-            cached: cached.flatten().map(|bytes| bytes as f64 / range.len().max(1) as f64),
-        };
-        match engine::choose(self.rules.policy, &situation) {
-            Method::Blocks(sides) | Method::Ring(sides) => sides.read,
-            Method::Kernel => false,
-        }
+/// What is needed to read content. `direct`: past the page cache.
+pub(crate) fn reading<'r>(
+    local: &Local<'_>,
+    content: &'r Content,
+    direct: bool,
+    path: Shown<'r>,
+    permit: &'r dyn Permit,
+) -> Reading<'r> {
+    let mount = content.metadata.identity.mount;
+    // A file that is mounted by itself may lie on another file system than its directory.
+    let is_local = || {
+        let fd = content.file.fd();
+        fd.is_some_and(|fd| local.end.capabilities.facts(mount, fd).local)
+    };
+    let skips_holes = local.content().skips_holes(&content.metadata, is_local);
+    Reading { source: content.held(), direct, skips_holes, path, permit }
+}
+
+/// How to read content: whether past the page cache. If only storage counts, nothing stays in the page cache.
+pub(crate) fn way_to_read(
+    local: &Local<'_>,
+    content: &Content,
+    range: ByteRange,
+    shown: Shown<'_>,
+) -> Result<bool, EntryError> {
+    if !content.stored {
+        return Ok(reads_direct(local, content, range));
+    }
+    local.write_back_and_forget(content, range, shown)?;
+    let refused = content.facts.is(&content.facts.no_direct);
+    Ok(!refused && content.file.fd().is_some_and(|fd| stat::direct_io_alignment(fd).is_some()))
+}
+
+fn reads_direct(local: &Local<'_>, content: &Content, range: ByteRange) -> bool {
+    let Some(fd) = content.file.fd() else { return false };
+    let size = content.metadata.size;
+    let large = size >= engine::LARGE_BYTES;
+    let cached = large.then(|| cache::cached_bytes(fd, range.start, range.len()));
+    let situation = Situation {
+        size,
+        kernel: false,
+        direct_read: large
+            && !content.facts.is(&content.facts.no_direct)
+            && stat::direct_io_alignment(fd).is_some(),
+        direct_write: false,
+        flushed: false,
+        cached: cached.flatten().map(|bytes| bytes as f64 / range.len().max(1) as f64),
+    };
+    match engine::choose(local.rules.policy, &situation) {
+        Method::Blocks(sides) | Method::Ring(sides) => sides.read,
+        Method::Kernel => false,
     }
 }

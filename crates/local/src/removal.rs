@@ -6,7 +6,9 @@ use dmover_observe::{Activity, activity};
 use dmover_sys::{AsFd, Errno, directory, flags, path};
 
 use crate::directory::TargetDirectory;
+use crate::end::Local;
 use crate::error::entry_error;
+use crate::locks;
 use crate::session::Session;
 use crate::trash::{Gone, Trash};
 
@@ -55,86 +57,86 @@ impl Session<'_> {
         name: &ExtraName,
         trash: Option<(&Trash, &TreePath)>,
     ) -> Result<Gone, EntryError> {
-        self.try_to_remove(target, name, trash).map_err(|e| {
+        try_to_remove(&self.local, target, name, trash).map_err(|e| {
             let path = target.place.entry(name.name.as_bytes());
             entry_error(Side::Destination, Operation::Unlink, path, e)
         })
     }
+}
 
-    fn try_to_remove(
-        &self,
-        target: &TargetDirectory,
-        name: &ExtraName,
-        trash: Option<(&Trash, &TreePath)>,
-    ) -> Result<Gone, Errno> {
-        let Some((trash, place)) = trash else {
-            return self.once_more(target, || self.unlink(target, name));
+fn try_to_remove(
+    local: &Local<'_>,
+    target: &TargetDirectory,
+    name: &ExtraName,
+    trash: Option<(&Trash, &TreePath)>,
+) -> Result<Gone, Errno> {
+    let Some((trash, place)) = trash else {
+        return once_more(local, target, || unlink(local, target, name));
+    };
+    let take = || trash.take(target, name, place);
+    once_more(local, target, || match take() {
+        // An earlier pass has locked it, as its source was.
+        Err(Errno::PERM) => unlocked(local, target, name, take),
+        taken => taken,
+    })
+}
+
+/// Repeats a step in a directory that was closed to its own owner, or locked.
+fn once_more<T>(
+    local: &Local<'_>,
+    target: &TargetDirectory,
+    action: impl Fn() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    match action() {
+        Err(Errno::ACCESS | Errno::PERM) if locks::unlock_target(local, target) => action(),
+        result => result,
+    }
+}
+
+fn unlink(local: &Local<'_>, target: &TargetDirectory, name: &ExtraName) -> Result<Gone, Errno> {
+    let bytes = name.name.as_bytes();
+    if name.kind == EntryKind::Directory {
+        let remove = || directory::remove_directory(&target.fd, bytes);
+        let removed = match remove() {
+            Err(Errno::PERM) => unlocked(local, target, name, remove),
+            removed => removed,
         };
-        let take = || trash.take(target, name, place);
-        self.once_more(target, || match take() {
-            // An earlier pass has locked it, as its source was.
-            Err(Errno::PERM) => self.unlocked(target, name, take),
-            taken => taken,
-        })
+        return match removed {
+            Ok(()) => Ok(Gone::Removed),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(Gone::Holds),
+            Err(error) => Err(error),
+        };
     }
+    match directory::unlink(&target.fd, bytes) {
+        // An earlier pass has locked it, as its source was.
+        Err(Errno::PERM) => {
+            unlocked(local, target, name, || directory::unlink(&target.fd, bytes))?;
+        }
+        unlinked => unlinked?,
+    }
+    Ok(Gone::Removed)
+}
 
-    /// Repeats a step in a directory that was closed to its own owner, or locked.
-    fn once_more<T>(
-        &self,
-        target: &TargetDirectory,
-        action: impl Fn() -> Result<T, Errno>,
-    ) -> Result<T, Errno> {
-        match action() {
-            Err(Errno::ACCESS | Errno::PERM) if self.local.unlock_target(target) => action(),
-            result => result,
-        }
+/// Performs a step on a name whose flags forbid it. The flags are restored, because they belong to the inode, which
+/// may have other names or be kept in a trash.
+fn unlocked<T>(
+    local: &Local<'_>,
+    target: &TargetDirectory,
+    name: &ExtraName,
+    action: impl FnOnce() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let bytes = name.name.as_bytes();
+    let file = path::open_file_at(&target.fd, bytes, false).map_err(|_| Errno::PERM)?;
+    let before = flags::get(&file)?.unwrap_or_default();
+    if !local.attributes().lift_flags(file.as_fd()) {
+        return Err(Errno::PERM);
     }
-
-    fn unlink(&self, target: &TargetDirectory, name: &ExtraName) -> Result<Gone, Errno> {
-        let bytes = name.name.as_bytes();
-        if name.kind == EntryKind::Directory {
-            let remove = || directory::remove_directory(&target.fd, bytes);
-            let removed = match remove() {
-                Err(Errno::PERM) => self.unlocked(target, name, remove),
-                removed => removed,
-            };
-            return match removed {
-                Ok(()) => Ok(Gone::Removed),
-                Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(Gone::Holds),
-                Err(error) => Err(error),
-            };
-        }
-        match directory::unlink(&target.fd, bytes) {
-            // An earlier pass has locked it, as its source was.
-            Err(Errno::PERM) => {
-                self.unlocked(target, name, || directory::unlink(&target.fd, bytes))?;
-            }
-            unlinked => unlinked?,
-        }
-        Ok(Gone::Removed)
+    let done = action();
+    if name.kind == EntryKind::Directory && done.is_ok() {
+        return done; // nothing has its inode any more
     }
-
-    /// Performs a step on a name whose flags forbid it. The flags are restored, because they belong to the inode, which
-    /// may have other names or be kept in a trash.
-    fn unlocked<T>(
-        &self,
-        target: &TargetDirectory,
-        name: &ExtraName,
-        action: impl FnOnce() -> Result<T, Errno>,
-    ) -> Result<T, Errno> {
-        let bytes = name.name.as_bytes();
-        let file = path::open_file_at(&target.fd, bytes, false).map_err(|_| Errno::PERM)?;
-        let before = flags::get(&file)?.unwrap_or_default();
-        if !self.local.attributes().lift_flags(file.as_fd()) {
-            return Err(Errno::PERM);
-        }
-        let done = action();
-        if name.kind == EntryKind::Directory && done.is_ok() {
-            return done; // nothing has its inode any more
-        }
-        if !flags::set(&file, before)? {
-            return Err(Errno::PERM);
-        }
-        done
+    if !flags::set(&file, before)? {
+        return Err(Errno::PERM);
     }
+    done
 }

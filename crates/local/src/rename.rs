@@ -9,6 +9,8 @@ use std::path::Path;
 use crate::directory::{SourceDirectory, TargetDirectory, look_at};
 use crate::end::Local;
 use crate::error::entry_error;
+use crate::locks;
+use crate::narrow;
 use crate::object::object_of;
 use crate::session::Session;
 
@@ -94,11 +96,11 @@ impl Session<'_> {
         let both = [Some(((old, old_name), copy)), other.map(|other| ((new, new_name), other))];
         let source = Some((rename.from, new_name, rename.source));
         let elsewhere = old.place.path() != new.place.path();
-        let narrowed = if elsewhere { local.narrow_both(both, source) } else { Ok(true) };
+        let narrowed = if elsewhere { narrow::narrow_both(&local, both, source) } else { Ok(true) };
         let result = match narrowed {
             Ok(false) => Ok(MoveResult::Left),
             Ok(true) => match make_move(rename, there.as_ref()) {
-                Err(Errno::ACCESS | Errno::PERM) if self.open_up_for(rename) => {
+                Err(Errno::ACCESS | Errno::PERM) if open_up_for(&self.local, rename) => {
                     make_move(rename, there.as_ref())
                 }
                 result => result,
@@ -106,27 +108,25 @@ impl Session<'_> {
             Err(error) => Err(error),
         };
         if elsewhere && matches!(result, Ok(MoveResult::Left) | Err(_)) {
-            both.into_iter().flatten().for_each(|(at, old)| local.put_back(at, old));
+            both.into_iter().flatten().for_each(|(at, old)| narrow::put_back(&local, at, old));
         }
         result.map_err(fail)
     }
+}
 
-    /// Makes directories writable that are closed to their owner or locked; the scan closes them again.
-    fn open_up_for(&self, Rename { old, old_name, new, copy, .. }: Rename<'_>) -> bool {
-        let local = self.local;
-        let mut opened = local.unlock_target(old);
-        opened |= local.unlock_target(new);
-        if copy.kind == EntryKind::Directory
-            && let Ok(fd) = path::open_directory_below(&old.fd, old_name)
-            && let Ok(found) = stat::stat_fd(&fd)
-        {
-            // Its entry '..' is written when it gets another parent.
-            opened |= local.attributes().lift_flags(fd.as_fd());
-            opened |=
-                found.mode & 0o200 == 0 && set::mode(&fd, found.mode & 0o7777 | 0o700).is_ok();
-        }
-        opened
+/// Makes directories writable that are closed to their owner or locked; the scan closes them again.
+fn open_up_for(local: &Local<'_>, Rename { old, old_name, new, copy, .. }: Rename<'_>) -> bool {
+    let mut opened = locks::unlock_target(local, old);
+    opened |= locks::unlock_target(local, new);
+    if copy.kind == EntryKind::Directory
+        && let Ok(fd) = path::open_directory_below(&old.fd, old_name)
+        && let Ok(found) = stat::stat_fd(&fd)
+    {
+        // Its entry '..' is written when it gets another parent.
+        opened |= local.attributes().lift_flags(fd.as_fd());
+        opened |= found.mode & 0o200 == 0 && set::mode(&fd, found.mode & 0o7777 | 0o700).is_ok();
     }
+    opened
 }
 
 fn make_move(

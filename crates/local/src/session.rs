@@ -90,27 +90,6 @@ impl<'a> Session<'a> {
         Self { local, permit, tools, temporaries, written, exact_names, backups }
     }
 
-    /// A temporary name that no other mover uses.
-    pub(crate) fn temporary_name(&self) -> Name {
-        self.temporaries.next()
-    }
-
-    /// A temporary name in a directory, which is prepared for it.
-    pub(crate) fn temporary_in(&self, from: &SourceDirectory, to: &TargetDirectory) -> Name {
-        self.unlock_for_temporaries(from, to);
-        self.temporary_name()
-    }
-
-    /// Clears the append-only flag of a directory, in which a temporary file could be created but neither renamed nor
-    /// removed. Returns whether flags were cleared.
-    pub(crate) fn unlock_for_temporaries(
-        &self,
-        from: &SourceDirectory,
-        to: &TargetDirectory,
-    ) -> bool {
-        to.metadata.is_locked() && self.local.lift_directory(from, to)
-    }
-
     /// Records that the task writes to a directory.
     pub fn writes_to(&self, target: &TargetDirectory) {
         let mount = target.metadata.identity.mount;
@@ -153,12 +132,6 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Whether a name refers to this very entry.
-    pub(crate) fn is_at(&self, target: &TargetDirectory, name: &[u8], identity: Identity) -> bool {
-        let found = stat::stat_at(&target.fd, name, false);
-        found.is_ok_and(|found| self.local.end.mounts.identity(&found) == identity)
-    }
-
     /// Whether a directory that ignores case has an entry with exactly this name.
     pub fn is_exact(&self, target: &TargetDirectory, wanted: &[u8]) -> bool {
         let mut known = self.exact_names.borrow_mut();
@@ -180,31 +153,6 @@ impl<'a> Session<'a> {
         exact
     }
 
-    /// Reads the names of directories anew when it is next asked for an exact one.
-    pub(crate) fn forget_names(&self) {
-        self.exact_names.replace(None);
-    }
-
-    /// Whether an earlier pass has locked the entry under a name, while its source is not locked any more.
-    pub(crate) fn is_locked_by_us(
-        &self,
-        from: &SourceDirectory,
-        to: &TargetDirectory,
-        last: &[u8],
-    ) -> bool {
-        let Local { end, rules, .. } = self.local;
-        let found = stat::stat_at(&to.fd, last, false);
-        found.is_ok_and(|found| {
-            rules.history.is_own_lock(clocks(from, Some(to)), &end.mounts.metadata(&found))
-        })
-    }
-
-    /// Clears the locks of a file. Returns whether it had any.
-    pub(crate) fn lift_file(&self, target: &TargetDirectory, last: &[u8]) -> bool {
-        path::open_file_at(&target.fd, last, false)
-            .is_ok_and(|fd| self.local.attributes().lift_flags(fd.as_fd()))
-    }
-
     /// The error for a name that was absent and is taken now: by another source entry on a destination that ignores
     /// case, or by another program, which a new scan shows.
     pub fn taken(&self, target: &TargetDirectory, last: &[u8]) -> EntryError {
@@ -216,29 +164,89 @@ impl<'a> Session<'a> {
         let path = target.place.entry(last);
         EntryError::plain(Side::Destination, Operation::Create, class, path, words)
     }
+}
 
-    /// The error of an entry that could not be created under `name`, which may be a temporary one.
-    ///
-    /// A file server may have created it although its answer was lost. An entry under a random name of this job can be
-    /// nothing else, so it is removed.
-    pub(crate) fn not_made(
-        &self,
-        target: &TargetDirectory,
-        name: &[u8],
-        last: &[u8],
-        error: Errno,
-    ) -> EntryError {
-        // A person knows the final name, not the temporary one.
-        let shown = target.place.entry(last);
-        if name != last {
-            // Usually there is nothing to remove, and the original error is reported.
-            let _ = directory::unlink(&target.fd, name);
-            if error == Errno::EXIST {
-                let words = "another entry has its temporary name";
-                let (side, class) = (Side::Destination, ErrorClass::Busy);
-                return EntryError::plain(side, Operation::Create, class, shown, words);
-            }
+/// A temporary name that no other mover uses.
+pub(crate) fn temporary_name(session: &Session<'_>) -> Name {
+    session.temporaries.next()
+}
+
+/// A temporary name in a directory, which is prepared for it.
+pub(crate) fn temporary_in(
+    session: &Session<'_>,
+    from: &SourceDirectory,
+    to: &TargetDirectory,
+) -> Name {
+    unlock_for_temporaries(&session.local, from, to);
+    temporary_name(session)
+}
+
+/// Clears the append-only flag of a directory, in which a temporary file could be created but neither renamed nor
+/// removed. Returns whether flags were cleared.
+pub(crate) fn unlock_for_temporaries(
+    local: &Local<'_>,
+    from: &SourceDirectory,
+    to: &TargetDirectory,
+) -> bool {
+    to.metadata.is_locked() && local.lift_directory(from, to)
+}
+
+/// Whether a name refers to this very entry.
+pub(crate) fn is_at(
+    local: &Local<'_>,
+    target: &TargetDirectory,
+    name: &[u8],
+    identity: Identity,
+) -> bool {
+    let found = stat::stat_at(&target.fd, name, false);
+    found.is_ok_and(|found| local.end.mounts.identity(&found) == identity)
+}
+
+/// Reads the names of directories anew when it is next asked for an exact one.
+pub(crate) fn forget_names(session: &Session<'_>) {
+    session.exact_names.replace(None);
+}
+
+/// Whether an earlier pass has locked the entry under a name, while its source is not locked any more.
+pub(crate) fn is_locked_by_us(
+    local: &Local<'_>,
+    from: &SourceDirectory,
+    to: &TargetDirectory,
+    last: &[u8],
+) -> bool {
+    let Local { end, rules, .. } = local;
+    let found = stat::stat_at(&to.fd, last, false);
+    found.is_ok_and(|found| {
+        rules.history.is_own_lock(clocks(from, Some(to)), &end.mounts.metadata(&found))
+    })
+}
+
+/// Clears the locks of a file. Returns whether it had any.
+pub(crate) fn lift_file(local: &Local<'_>, target: &TargetDirectory, last: &[u8]) -> bool {
+    path::open_file_at(&target.fd, last, false)
+        .is_ok_and(|fd| local.attributes().lift_flags(fd.as_fd()))
+}
+
+/// The error of an entry that could not be created under `name`, which may be a temporary one.
+///
+/// A file server may have created it although its answer was lost. An entry under a random name of this job can be
+/// nothing else, so it is removed.
+pub(crate) fn not_made(
+    target: &TargetDirectory,
+    name: &[u8],
+    last: &[u8],
+    error: Errno,
+) -> EntryError {
+    // A person knows the final name, not the temporary one.
+    let shown = target.place.entry(last);
+    if name != last {
+        // Usually there is nothing to remove, and the original error is reported.
+        let _ = directory::unlink(&target.fd, name);
+        if error == Errno::EXIST {
+            let words = "another entry has its temporary name";
+            let (side, class) = (Side::Destination, ErrorClass::Busy);
+            return EntryError::plain(side, Operation::Create, class, shown, words);
         }
-        entry_error(Side::Destination, Operation::Create, shown, error)
     }
+    entry_error(Side::Destination, Operation::Create, shown, error)
 }

@@ -247,7 +247,7 @@ impl Local<'_> {
         opened: Opened,
         permit: &dyn Permit,
     ) -> Result<Content, EntryError> {
-        let (file, metadata) = self.settled(from, record, opened, permit)?;
+        let (file, metadata) = settled(self, from, record, opened, permit)?;
         Ok(Content::of(file, metadata, &from.facts))
     }
 
@@ -262,64 +262,10 @@ impl Local<'_> {
         opened: Opened,
         permit: &dyn Permit,
     ) -> Result<OpenedSource, EntryError> {
-        let (file, metadata) = self.settled(from, record, opened, permit)?;
+        let (file, metadata) = settled(self, from, record, opened, permit)?;
         let shown = || from.place.entry(record.name.as_bytes());
-        let attributes = self.attributes_of_file(&file, &shown)?;
+        let attributes = attributes_of_file(self, &file, &shown)?;
         Ok(OpenedSource { file, metadata, attributes })
-    }
-
-    /// The attributes of an open source file.
-    pub(crate) fn attributes_of_file(
-        &self,
-        file: &FileHandle,
-        shown: &dyn Fn() -> PathBytes,
-    ) -> Result<Attributes, EntryError> {
-        match file {
-            FileHandle::Open(fd) => self.attributes().read(fd.as_fd(), Held::Open, shown),
-            FileHandle::Remote(file) => Ok(self.attributes().received(file.attributes()?, shown)),
-        }
-    }
-
-    /// An open source file and its metadata once its times can show a later change, if it is the file of the record.
-    fn settled(
-        &self,
-        from: &SourceDirectory,
-        record: &EntryRecord,
-        Opened(reached): Opened,
-        permit: &dyn Permit,
-    ) -> Result<(FileHandle, Metadata), EntryError> {
-        let shown = || from.place.entry(record.name.as_bytes());
-        let (file, metadata) = match reached {
-            Reached::Open(fd, found) => {
-                let found = past_the_tick(&fd, found, permit, &shown)?;
-                (FileHandle::Open(fd), self.end.mounts.metadata(&found))
-            }
-            Reached::Remote(file) => {
-                // Its times have settled when it is opened.
-                let metadata = file.metadata().clone();
-                (FileHandle::Remote(file), metadata)
-            }
-        };
-        let same = metadata.identity == record.metadata.identity;
-        if metadata.kind != EntryKind::File || !same {
-            let words = "another file has replaced this one";
-            let class = ErrorClass::Changed;
-            return Err(EntryError::plain(Side::Source, Operation::Open, class, shown(), words));
-        }
-        Ok((file, metadata))
-    }
-
-    /// Checks that the version of a source file after reading is the one before.
-    ///
-    /// # Errors
-    /// It has changed.
-    pub(crate) fn check_version(
-        &self,
-        from: &SourceDirectory,
-        name: &[u8],
-        supply: &OpenedSource,
-    ) -> Result<(), EntryError> {
-        self.compare_version(&from.facts, supply.open_file(), &|| from.place.entry(name))
     }
 
     /// Checks that the version of a file that was hashed or compared is the one before.
@@ -331,26 +277,80 @@ impl Local<'_> {
         content: &Content,
         shown: &dyn Fn() -> PathBytes,
     ) -> Result<(), EntryError> {
-        self.compare_version(&content.facts, content.open_file(), shown)
+        compare_version(self, &content.facts, content.open_file(), shown)
     }
+}
 
-    fn compare_version(
-        &self,
-        facts: &Facts,
-        OpenFile { file, metadata: before }: OpenFile<'_>,
-        shown: &dyn Fn() -> PathBytes,
-    ) -> Result<(), EntryError> {
-        let now = file.now(&self.end.mounts, shown)?;
-        if now.atime != before.atime && !facts.touches_atime.swap(true, Ordering::Relaxed) {
-            self.reports.note(Note::SourceAtimeTouched, shown);
-        }
-        if now.same_version(before) {
-            return Ok(());
-        }
-        let words = "the file changed while it was read";
-        let class = ErrorClass::Changed;
-        Err(EntryError::plain(Side::Source, Operation::Check, class, shown(), words))
+/// The attributes of an open source file.
+pub(crate) fn attributes_of_file(
+    local: &Local<'_>,
+    file: &FileHandle,
+    shown: &dyn Fn() -> PathBytes,
+) -> Result<Attributes, EntryError> {
+    match file {
+        FileHandle::Open(fd) => local.attributes().read(fd.as_fd(), Held::Open, shown),
+        FileHandle::Remote(file) => Ok(local.attributes().received(file.attributes()?, shown)),
     }
+}
+
+/// An open source file and its metadata once its times can show a later change, if it is the file of the record.
+fn settled(
+    local: &Local<'_>,
+    from: &SourceDirectory,
+    record: &EntryRecord,
+    Opened(reached): Opened,
+    permit: &dyn Permit,
+) -> Result<(FileHandle, Metadata), EntryError> {
+    let shown = || from.place.entry(record.name.as_bytes());
+    let (file, metadata) = match reached {
+        Reached::Open(fd, found) => {
+            let found = past_the_tick(&fd, found, permit, &shown)?;
+            (FileHandle::Open(fd), local.end.mounts.metadata(&found))
+        }
+        Reached::Remote(file) => {
+            // Its times have settled when it is opened.
+            let metadata = file.metadata().clone();
+            (FileHandle::Remote(file), metadata)
+        }
+    };
+    let same = metadata.identity == record.metadata.identity;
+    if metadata.kind != EntryKind::File || !same {
+        let words = "another file has replaced this one";
+        let class = ErrorClass::Changed;
+        return Err(EntryError::plain(Side::Source, Operation::Open, class, shown(), words));
+    }
+    Ok((file, metadata))
+}
+
+/// Checks that the version of a source file after reading is the one before.
+///
+/// # Errors
+/// It has changed.
+pub(crate) fn check_version(
+    local: &Local<'_>,
+    from: &SourceDirectory,
+    name: &[u8],
+    supply: &OpenedSource,
+) -> Result<(), EntryError> {
+    compare_version(local, &from.facts, supply.open_file(), &|| from.place.entry(name))
+}
+
+fn compare_version(
+    local: &Local<'_>,
+    facts: &Facts,
+    OpenFile { file, metadata: before }: OpenFile<'_>,
+    shown: &dyn Fn() -> PathBytes,
+) -> Result<(), EntryError> {
+    let now = file.now(&local.end.mounts, shown)?;
+    if now.atime != before.atime && !facts.touches_atime.swap(true, Ordering::Relaxed) {
+        local.reports.note(Note::SourceAtimeTouched, shown);
+    }
+    if now.same_version(before) {
+        return Ok(());
+    }
+    let words = "the file changed while it was read";
+    let class = ErrorClass::Changed;
+    Err(EntryError::plain(Side::Source, Operation::Check, class, shown(), words))
 }
 
 /// Reads the metadata of an open file again until its times can show a later change.

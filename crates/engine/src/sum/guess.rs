@@ -1,5 +1,6 @@
 //! Lists that do not name their hash function: BLAKE3 and SHA-256 both have 64 digits.
 use dmover_digest::Fold;
+use dmover_local::digest;
 use dmover_model::{
     Digest, EntryError, EntryKind, Expected, Guess, HashType, NewTask, Parent, SumItem, TaskKind,
 };
@@ -37,11 +38,11 @@ pub(super) fn sum_with_both(
     let wanted = tried.each_ref().map(Wanted::from);
     let made = if content.is_stream {
         let policies = wanted.map(|wanted| sum::digest_policy(engine, wanted));
-        mover.session.digest_stream(content, item.range, policies, shown)?
+        digest::digest_stream(&mut mover.session, content, item.range, policies, shown)?
     } else {
         let parts = wanted.map(|wanted| sum::part_of(engine, wanted, content.metadata.size));
         let shapes = (parts.map(|part| part.shape), parts[0].start);
-        let pieces = mover.session.digests(content, shapes, parts[0].all(), shown)?;
+        let pieces = digest::digests(&mut mover.session, content, shapes, parts[0].all(), shown)?;
         let ([one, other], [first, second]) = (pieces, parts);
         [(first, one), (second, other)]
     };

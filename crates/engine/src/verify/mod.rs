@@ -2,6 +2,7 @@
 //!
 //! A comparison runs as a copy that writes nothing: the same scan, the same checks of both sides. Differences are
 //! reported, and copied again if requested (`repair`).
+use dmover_local::entry_attributes;
 use dmover_local::error::changed;
 use dmover_local::session::WriteError;
 use dmover_local::source::Content;
@@ -458,7 +459,8 @@ fn directory_differences(
     let Some(target) = level.target.as_ref().filter(|_| compares_closely(engine)) else {
         return Ok(kinds);
     };
-    let attributes = engine.local().attributes_of_directories(&level.source, target)?;
+    let attributes =
+        entry_attributes::attributes_of_directories(&engine.local(), &level.source, target)?;
     Ok(kinds.and(alike::attribute_differences(engine, level, EntryKind::Directory, &attributes)?))
 }
 

@@ -1,6 +1,7 @@
 //! Compares a tree with its manifest.
 use dmover_local::capability::Facts;
-use dmover_local::digest::{pieces_of, whole_pieces};
+use dmover_local::digest::{self, pieces_of, whole_pieces};
+use dmover_local::entry_attributes;
 use dmover_local::error::{at_destination, changed, is_no_directory, not_a_name};
 use dmover_model::{
     Against, ByteRange, CompareTask, DifferenceKind, DifferenceSet, Digest, EntryError, EntryKind,
@@ -181,7 +182,7 @@ fn compare_record_content(
     let chunk = sum::hash_chunk(engine, shape)
         .filter(|chunk| !recorded.pieces.is_empty() && there.len() > *chunk);
     let Some(chunk) = chunk else {
-        let compared = mover.session.compare_recorded(&content, recorded, &shown);
+        let compared = digest::compare_recorded(&mut mover.session, &content, recorded, &shown);
         return compared.map(Content::Read).map_err(at_destination);
     };
     let file = FileRef {
@@ -229,7 +230,8 @@ pub(super) fn compare_recorded_part(
         return Err(changed(Side::Destination, shown()));
     }
     let content = open_checked_file(engine, &level, name, &found, mover.permit())?;
-    let ranges = mover.session.compare_pieces(&content, shape, task.range, expected, &shown);
+    let ranges =
+        digest::compare_pieces(&mut mover.session, &content, shape, task.range, expected, &shown);
     let ranges = ranges.map_err(at_destination)?;
     engine.local().check_unchanged(&content, &shown).map_err(at_destination)?;
     Ok(ranges)
@@ -404,7 +406,12 @@ fn recorded_attributes(
     }
     let (name, metadata) = (name.clone(), found.clone());
     let entry = EntryRecord { name, renamed: None, metadata, symlink: None };
-    let open = engine.local().open_entry(&level.source, &entry, level::follows(engine, level));
+    let open = entry_attributes::open_entry(
+        &engine.local(),
+        &level.source,
+        &entry,
+        level::follows(engine, level),
+    );
     let open = open.map_err(at_destination)?;
     Ok(manifest_attributes::extended_differences(
         engine,
@@ -424,7 +431,8 @@ fn finding_of_root(
     let mut kinds = record_differences(engine, (found, facts), None, record);
     let extended = &record.body.extended;
     if verify::compares_closely(engine) && *extended != Extended::default() {
-        let present = engine.local().attributes_of(&level.source).map_err(at_destination)?;
+        let present = entry_attributes::attributes_of(&engine.local(), &level.source)
+            .map_err(at_destination)?;
         let more = manifest_attributes::extended_differences(
             engine,
             extended,

@@ -1,4 +1,5 @@
 //! Copies differences again, and nothing else.
+use dmover_local::digest;
 use dmover_local::error::{at_destination, changed};
 use dmover_local::mend::{Mending, reads_otherwise};
 use dmover_local::session::WriteError;
@@ -58,7 +59,8 @@ pub(super) fn repair(
         compare_content::open_pair(mover.engine, level, &now.record, found, mover.permit())?;
     pair.destination.stored = true;
     let all = [ByteRange { start: 0, end: recorded.shape.length() }];
-    let differs = mover.session.differs_from_record(&pair.destination, recorded, &all, &shown);
+    let differs =
+        digest::differs_from_record(&mut mover.session, &pair.destination, recorded, &all, &shown);
     if differs.map_err(at_destination)? { Err(reads_otherwise(shown()).into()) } else { Ok(()) }
 }
 

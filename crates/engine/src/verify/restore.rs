@@ -1,6 +1,9 @@
 //! Repairs a tree that was compared with a manifest, from a second tree.
 use dmover_local::attributes::Attributes;
 use dmover_local::capability::Facts;
+use dmover_local::comparison;
+use dmover_local::digest;
+use dmover_local::entry_attributes;
 use dmover_local::error::{changed, not_a_name};
 use dmover_model::{
     ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Extended, Metadata, Name, Operation,
@@ -40,7 +43,7 @@ pub(super) fn repair_record(
         check_source(engine, level.own_source_path(), (&metadata, None), (record, facts))?;
         if record.body.extended != Extended::default() {
             let shown = || level.own_source_path();
-            let attributes = engine.local().attributes_of(&level.source)?;
+            let attributes = entry_attributes::attributes_of(&engine.local(), &level.source)?;
             check_attributes(engine, &attributes, record, &shown)?;
         }
         return Ok(verify::repair::repair_directory(mover, &level));
@@ -54,7 +57,7 @@ pub(super) fn repair_record(
     if record.body.extended != Extended::default() {
         let shown = || above.source_path(name.as_bytes());
         let follows = level::follows(engine, &above);
-        let open = engine.local().open_entry(&above.source, &entry, follows)?;
+        let open = entry_attributes::open_entry(&engine.local(), &above.source, &entry, follows)?;
         check_attributes(engine, &open.attributes, record, &shown)?;
     }
     if metadata.kind == EntryKind::Directory {
@@ -96,7 +99,8 @@ fn check_source_content(
     }
     let all = [ByteRange { start: 0, end: recorded.shape.length() }];
     let ranges = if whole { &all[..] } else { &finding.ranges };
-    let differs = mover.session.differs_from_record(&content, recorded, ranges, &shown)?;
+    let differs =
+        digest::differs_from_record(&mut mover.session, &content, recorded, ranges, &shown)?;
     engine.local().check_unchanged(&content, &shown)?;
     if differs { Err(unlike(shown(), "content")) } else { Ok(()) }
 }
@@ -146,14 +150,15 @@ fn are_alike(mover: &mut Mover<'_>, anchor: &Linked, linked: &Linked) -> Result<
         mover.permit(),
     )?;
     let of = |content: &dmover_local::source::Content| {
-        let found = engine.local().attributes_of_content(content, &shown);
+        let found = entry_attributes::attributes_of_content(&engine.local(), content, &shown);
         found.map(|found| manifest_attributes::extended(engine, &found, Whose::Destination))
     };
     if of(&one)? != of(&other)? {
         return Ok(false);
     }
     let range = ByteRange { start: 0, end: one.metadata.size };
-    let differing = mover.session.compare_contents([&one, &other], range, [&shown, &shown])?;
+    let differing =
+        comparison::compare_contents(&mut mover.session, [&one, &other], range, [&shown, &shown])?;
     Ok(differing.is_empty())
 }
 

@@ -7,8 +7,11 @@ use dmover_sys::{cache, copy, file, path, set};
 use super::{FileOrder, Unfinished, Written};
 use crate::content::Transfer;
 use crate::directory::TargetDirectory;
+use crate::end::Local;
 use crate::error::entry_error;
+use crate::file::finish_file;
 use crate::session::Session;
+use crate::source;
 use crate::source::OpenedSource;
 
 /// A modification time that marks an incomplete file: older than that of its source, so that `--update` copies it as
@@ -31,104 +34,100 @@ pub struct OldVersion<'a> {
     pub metadata: &'a Metadata,
 }
 
-impl Session<'_> {
-    /// Whether a temporary file now shares the blocks of an older version, and has its final size, so that only
-    /// differences must be written.
-    ///
-    /// # Errors
-    /// Its size cannot be set.
-    pub(crate) fn begins_with_old(
-        &self,
-        order: FileOrder<'_>,
-        source: &Metadata,
-        file: &Unfinished<'_>,
-    ) -> Result<bool, EntryError> {
-        let FileOrder { to, last, .. } = order;
-        let (rules, mount) = (self.local.rules, to.metadata.identity.mount);
-        let Some(OldVersion { holder, metadata: old }) = order.old else { return Ok(false) };
-        if old.kind != EntryKind::File || old.size == 0 {
+/// Whether a temporary file now shares the blocks of an older version, and has its final size, so that only
+/// differences must be written.
+///
+/// # Errors
+/// Its size cannot be set.
+pub(crate) fn begins_with_old(
+    local: &Local<'_>,
+    order: FileOrder<'_>,
+    source: &Metadata,
+    file: &Unfinished<'_>,
+) -> Result<bool, EntryError> {
+    let FileOrder { to, last, .. } = order;
+    let (rules, mount) = (local.rules, to.metadata.identity.mount);
+    let Some(OldVersion { holder, metadata: old }) = order.old else { return Ok(false) };
+    if old.kind != EntryKind::File || old.size == 0 {
+        return Ok(false);
+    }
+    let wanted =
+        rules.updates && rules.policy.reflink != When::Never && !to.facts.no_clone_from.is(mount);
+    // Where the source has holes and the old version has none, they would stay filled.
+    let fills = source.may_have_holes() && old.blocks > source.blocks;
+    if !wanted || fills || old.identity.mount != mount {
+        return Ok(false);
+    }
+    // What cannot be opened for reading is replaced as a whole.
+    let Ok(fd) = path::open_file_at(&holder.fd, last, false) else { return Ok(false) };
+    match copy::clone_file(&fd, file.fd()) {
+        Ok(KernelAnswer::Done(())) => {}
+        Ok(KernelAnswer::Never) => {
+            to.facts.no_clone_from.set(mount);
             return Ok(false);
         }
-        let wanted = rules.updates
-            && rules.policy.reflink != When::Never
-            && !to.facts.no_clone_from.is(mount);
-        // Where the source has holes and the old version has none, they would stay filled.
-        let fills = source.may_have_holes() && old.blocks > source.blocks;
-        if !wanted || fills || old.identity.mount != mount {
-            return Ok(false);
-        }
-        // What cannot be opened for reading is replaced as a whole.
-        let Ok(fd) = path::open_file_at(&holder.fd, last, false) else { return Ok(false) };
-        match copy::clone_file(&fd, file.fd()) {
-            Ok(KernelAnswer::Done(())) => {}
-            Ok(KernelAnswer::Never) => {
-                to.facts.no_clone_from.set(mount);
-                return Ok(false);
-            }
-            Ok(KernelAnswer::NotThese) | Err(_) => return Ok(false),
-        }
-        let fail = |e| entry_error(Side::Destination, Operation::Allocate, to.place.entry(last), e);
-        file::set_size(file.fd(), source.size).map(|()| true).map_err(fail)
+        Ok(KernelAnswer::NotThese) | Err(_) => return Ok(false),
     }
+    let fail = |e| entry_error(Side::Destination, Operation::Allocate, to.place.entry(last), e);
+    file::set_size(file.fd(), source.size).map(|()| true).map_err(fail)
+}
 
-    /// Makes an existing file equal to its source, in place, and writes only the differences.
-    pub(super) fn update_existing(
-        &mut self,
-        order: FileOrder<'_>,
-        file: &Unfinished<'_>,
-        supply: &OpenedSource,
-        transfer: Transfer<'_>,
-    ) -> Result<Written, EntryError> {
-        let shown = || order.to.place.entry(order.last);
-        let (local, identity) = (self.local, file.metadata.identity);
-        let patched = self.patch_existing(order, file, supply, transfer);
-        let finished = patched.and_then(|written| {
-            local.finish_file(file, &supply.metadata, &supply.attributes, true, &shown)?;
-            Ok(written)
-        });
-        let unflushed = &local.end.unflushed;
-        match &finished {
-            Ok(_) => unflushed.settle(identity),
-            Err(error) if error.operation == Operation::Sync => {
-                unflushed.add(identity, &[ByteRange { start: 0, end: supply.metadata.size }]);
-            }
-            Err(_) => {}
+/// Makes an existing file equal to its source, in place, and writes only the differences.
+pub(super) fn update_existing(
+    session: &mut Session<'_>,
+    order: FileOrder<'_>,
+    file: &Unfinished<'_>,
+    supply: &OpenedSource,
+    transfer: Transfer<'_>,
+) -> Result<Written, EntryError> {
+    let shown = || order.to.place.entry(order.last);
+    let (local, identity) = (session.local, file.metadata.identity);
+    let patched = patch_existing(session, order, file, supply, transfer);
+    let finished = patched.and_then(|written| {
+        finish_file(&local, file, &supply.metadata, &supply.attributes, true, &shown)?;
+        Ok(written)
+    });
+    let unflushed = &local.end.unflushed;
+    match &finished {
+        Ok(_) => unflushed.settle(identity),
+        Err(error) if error.operation == Operation::Sync => {
+            unflushed.add(identity, &[ByteRange { start: 0, end: supply.metadata.size }]);
         }
-        finished
+        Err(_) => {}
     }
+    finished
+}
 
-    /// Writes the differences into an existing file.
-    fn patch_existing(
-        &mut self,
-        order: FileOrder<'_>,
-        file: &Unfinished<'_>,
-        supply: &OpenedSource,
-        transfer: Transfer<'_>,
-    ) -> Result<Written, EntryError> {
-        let (local, size) = (self.local, supply.metadata.size);
-        let shown = || order.to.place.entry(order.last);
-        let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
-        let step = file.target.facts.granularity_ns();
-        if same_time(supply.metadata.mtime, file.metadata.mtime, step) {
-            // Until the end its time has to say that it is not what it should be, also after a power cut.
-            let unfinished = unfinished_time(supply.metadata.mtime);
-            set::times(file.fd(), None, Some(unfinished))
-                .map_err(|e| fail(Operation::SetTimes, e))?;
-            file::sync_all(file.fd()).map_err(|e| fail(Operation::Sync, e))?;
-        }
-        file::set_size(file.fd(), size).map_err(|e| fail(Operation::Allocate, e))?;
-        let tap = local.rules.tap(size);
-        let transfer = Transfer { tap: tap.as_ref().map(|tap| &tap.pieces), ..transfer };
-        let range = ByteRange { start: 0, end: size };
-        // What an earlier attempt could not flush is equal in the page cache, and perhaps not on storage. What an earlier run could
-        // not flush is dropped from the cache.
-        let compares = local.end.unflushed.of(file.metadata.identity).is_empty();
-        cache::forget(file.fd(), 0, size);
-        let bytes = local.content().patch_range(transfer, range, compares, self.tools)?;
-        local.check_version(order.from, order.name, supply)?;
-        let made = tap.map(|tap| tap.into_made(None)).into_iter().collect();
-        Ok(Written { bytes, made, waits: None })
+/// Writes the differences into an existing file.
+fn patch_existing(
+    session: &mut Session<'_>,
+    order: FileOrder<'_>,
+    file: &Unfinished<'_>,
+    supply: &OpenedSource,
+    transfer: Transfer<'_>,
+) -> Result<Written, EntryError> {
+    let (local, size) = (session.local, supply.metadata.size);
+    let shown = || order.to.place.entry(order.last);
+    let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
+    let step = file.target.facts.granularity_ns();
+    if same_time(supply.metadata.mtime, file.metadata.mtime, step) {
+        // Until the end its time has to say that it is not what it should be, also after a power cut.
+        let unfinished = unfinished_time(supply.metadata.mtime);
+        set::times(file.fd(), None, Some(unfinished)).map_err(|e| fail(Operation::SetTimes, e))?;
+        file::sync_all(file.fd()).map_err(|e| fail(Operation::Sync, e))?;
     }
+    file::set_size(file.fd(), size).map_err(|e| fail(Operation::Allocate, e))?;
+    let tap = local.rules.tap(size);
+    let transfer = Transfer { tap: tap.as_ref().map(|tap| &tap.pieces), ..transfer };
+    let range = ByteRange { start: 0, end: size };
+    // What an earlier attempt could not flush is equal in the page cache, and perhaps not on storage. What an earlier run could
+    // not flush is dropped from the cache.
+    let compares = local.end.unflushed.of(file.metadata.identity).is_empty();
+    cache::forget(file.fd(), 0, size);
+    let bytes = local.content().patch_range(transfer, range, compares, session.tools)?;
+    source::check_version(&local, order.from, order.name, supply)?;
+    let made = tap.map(|tap| tap.into_made(None)).into_iter().collect();
+    Ok(Written { bytes, made, waits: None })
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 //! Content of files.
+use dmover_local::entry_attributes;
 use dmover_local::source::Content;
 use dmover_model::{ByteRange, EntryError, Metadata, Name};
 use dmover_net::connection::{Broken, Channel};
@@ -61,7 +62,7 @@ impl Tree {
         let local = self.host.local(&losses);
         let content = local.open_settled(&from, name.as_bytes(), follows, &Unlimited)?;
         let shown = from.place.entry(name.as_bytes());
-        let read = local.attributes_of_content(&content, &|| shown.clone());
+        let read = entry_attributes::attributes_of_content(&local, &content, &|| shown.clone());
         let attributes = read.and_then(|read| self.sendable(read, &losses, &shown));
         let metadata = content.metadata.clone();
         let file = OpenFile { content, shown };

@@ -1,5 +1,6 @@
 //! Digests of files, so that content need not be sent to be compared.
 use dmover_local::content::Tools;
+use dmover_local::digest;
 use dmover_local::session::{Session, Temporaries};
 use dmover_model::{
     ByteRange, Digest, EntryError, ErrorClass, JobId, Operation, PathBytes, Shape, Side,
@@ -56,11 +57,17 @@ impl Tree {
         let mut rest = shapes;
         // Two at a time, which is what jobs ask for: the content is read once for both.
         while let [first, second, more @ ..] = rest {
-            all.extend(session.digests(content, ([*first, *second], start), range, shown)?);
+            all.extend(digest::digests(
+                &mut session,
+                content,
+                ([*first, *second], start),
+                range,
+                shown,
+            )?);
             rest = more;
         }
         if let [last] = rest {
-            all.extend(session.digests(content, ([*last], start), range, shown)?);
+            all.extend(digest::digests(&mut session, content, ([*last], start), range, shown)?);
         }
         Ok(all)
     }

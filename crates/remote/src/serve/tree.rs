@@ -1,6 +1,7 @@
 //! The tree that is served: its directories, looks and attributes.
 use dmover_local::attributes::Attributes;
 use dmover_local::directory::SourceDirectory;
+use dmover_local::entry_attributes;
 use dmover_local::root::Resolver;
 use dmover_local::source::Content;
 use dmover_local::source_root::SourceRoot;
@@ -245,11 +246,11 @@ impl Tree {
         let shown = directory.place.entry(name.as_bytes());
         if metadata.kind == EntryKind::Directory {
             let own = self.host.end().enter_source(&directory, name.as_bytes(), follows)?;
-            let read = local.attributes_of(&own)?;
+            let read = entry_attributes::attributes_of(&local, &own)?;
             return Ok((own.metadata.clone(), self.sendable(read, &losses, &shown)?));
         }
         let record = EntryRecord { name: name.clone(), renamed: None, metadata, symlink };
-        let read = local.open_entry(&directory, &record, follows)?.attributes;
+        let read = entry_attributes::open_entry(&local, &directory, &record, follows)?.attributes;
         Ok((record.metadata, self.sendable(read, &losses, &shown)?))
     }
 
@@ -259,7 +260,7 @@ impl Tree {
         directory: &SourceDirectory,
     ) -> Answer<(Metadata, EntryAttributes)> {
         let losses = Losses::default();
-        let read = self.host.local(&losses).attributes_of(directory)?;
+        let read = entry_attributes::attributes_of(&self.host.local(&losses), directory)?;
         let now = self.host.end().present_of(directory)?;
         Ok((now, self.sendable(read, &losses, &directory.place.own())?))
     }
