@@ -102,7 +102,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     if let (Some(state), Some(lock)) = (locked, &lock) {
         let on_storage: Vec<_> = resolved.targets.iter().filter_map(|at| on_storage(at)).collect();
         state.claim(lock, job.spec.verb, (&resolved.targets, &on_storage))?;
-        state.note_volume(&id, &job.spec.destination, || volume_of(&job.spec))?;
+        state.volumes().note(&id, &job.spec.destination, || volume_of(&job.spec))?;
     }
     refuse_what_cannot_be_held(&job.spec, &resolved.roots)?;
     if matches!(job.spec.verb, Verb::Copy | Verb::Sync) {

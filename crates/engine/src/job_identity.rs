@@ -48,7 +48,7 @@ pub fn job_id(
     // Another file system in the place of the destination is another job's.
     Ok(match state {
         Some(state) if spec.verb.fills() && !spec.destination.0.is_empty() => {
-            state.job_here(id, || volume_of(spec))
+            state.volumes().job_here(id, || volume_of(spec))
         }
         _ => id,
     })

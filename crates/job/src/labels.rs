@@ -27,9 +27,9 @@ pub fn take_label(
     // The job itself reports a list that cannot be read.
     let Ok(id) = job_id(spec, list, Some(state)) else { return Ok(None) };
     // Two jobs that start in the same instant must see each other. The job itself reports a directory that it cannot use.
-    let turn = if is_only_read { None } else { state.label_turn().ok() };
+    let turn = if is_only_read { None } else { state.labels().turn().ok() };
     // Before the descriptions are read: a job may get its description and end in between, and then holds its label no more.
-    let starting = state.labelled();
+    let starting = state.labels().held();
     let Ok(files) = all(state) else { return Ok(None) };
     if files.iter().any(|file| file.job == label) {
         let message = format!("the label {} is the id of a job", quoted(label.as_bytes()));
@@ -57,7 +57,7 @@ pub fn take_label(
         let reason = Reason::LabelTaken(job.clone());
         return Err(Refusal::new(reason, message, "choose another label"));
     }
-    let held = turn.map(|turn| state.hold_label(&turn, &id, &described));
+    let held = turn.map(|turn| state.labels().hold(&turn, &id, &described));
     Ok(held.and_then(|held| held.ok().flatten()))
 }
 

@@ -217,7 +217,7 @@ pub fn other_flush_records(
     own: &JobId,
     has_one_place: bool,
 ) -> Vec<FlushRecord> {
-    let volumes = state.volumes();
+    let volumes = state.volumes().of_all_jobs();
     let volume = volumes.get(own).filter(|_| has_one_place);
     let jobs = std::fs::read_dir(state.path().join("jobs")).into_iter().flatten().flatten();
     let others = jobs.filter(|job| job.file_name() != own.0.as_str());

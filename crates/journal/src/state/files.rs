@@ -200,31 +200,20 @@ impl StateDirectory {
         let label = file.label.clone().or_else(|| known?.label);
         // Only passes are resumed.
         let flushed = file.verb == Verb::Sync.word();
-        self.put(job, JOB, &JobFile { label, created_ms, ..file.clone() }, flushed)
+        put(self, job, JOB, &JobFile { label, created_ms, ..file.clone() }, flushed)
     }
 
     /// Records the status of a job.
     pub fn put_status(&self, job: &JobId, status: &JobStatus) -> std::io::Result<()> {
-        match self.put(job, STATUS, status, false) {
-            Err(error) if is_full(&error) => self.put_in_place(job, status).map_err(|_| error),
+        match put(self, job, STATUS, status, false) {
+            Err(error) if is_full(&error) => put_in_place(self, job, status).map_err(|_| error),
             written => written,
         }
     }
 
-    /// Overwrites the status where there is no space for another file. An old one would be taken for that of this run. A kill
-    /// within this leaves none.
-    fn put_in_place(&self, job: &JobId, status: &JobStatus) -> std::io::Result<()> {
-        let mut text = serde_json::to_vec(status)?;
-        text.push(b'\n');
-        let file = std::fs::OpenOptions::new().write(true).open(self.job(job).join(STATUS))?;
-        let written = file.write_all_at(&text, 0);
-        file.set_len(if written.is_ok() { text.len() as u64 } else { 0 })?;
-        written
-    }
-
     /// Records the phase of a job between two passes.
     pub fn tell_phase(&self, job: &JobId, phase: JobPhase, end: Option<(String, u8)>) {
-        let Some(mut status) = self.get::<JobStatus>(&job.0, STATUS) else { return };
+        let Some(mut status) = get::<JobStatus>(self, &job.0, STATUS) else { return };
         if let Some((reason, code)) = end {
             (status.reason, status.exit_code) = (Some(reason), Some(code));
         }
@@ -237,7 +226,7 @@ impl StateDirectory {
 
     /// Records the state of a run that is a part of a job, beside the results of the job itself.
     pub fn tell_part(&self, job: &JobId, part: &JobStatus) {
-        let Some(whole) = self.get::<JobStatus>(&job.0, STATUS) else { return };
+        let Some(whole) = get::<JobStatus>(self, &job.0, STATUS) else { return };
         let unlisted = whole.unlisted.clone().or_else(|| part.unlisted.clone());
         let status = JobStatus { phase: part.phase, unlisted, updated_ms: now_ms(), ..whole };
         if let Err(error) = self.put_status(job, &status) {
@@ -247,7 +236,7 @@ impl StateDirectory {
 
     /// Records how a job has ended: the phase, the reason and the exit code.
     pub fn put_end(&self, job: &JobId, (phase, reason): (JobPhase, Option<String>), code: u8) {
-        let Some(status) = self.get::<JobStatus>(&job.0, STATUS) else { return };
+        let Some(status) = get::<JobStatus>(self, &job.0, STATUS) else { return };
         let (exit_code, updated_ms) = (Some(code), now_ms());
         let status = JobStatus { phase, reason, exit_code, updated_ms, ..status };
         if let Err(error) = self.put_status(job, &status) {
@@ -260,49 +249,13 @@ impl StateDirectory {
         self.tell_phase(job, JobPhase::Stopped, Some((reason, code)));
     }
 
-    /// Replaces a file atomically, so that a reader sees the old or the new content.
-    fn put(
-        &self,
-        job: &JobId,
-        name: &str,
-        value: &impl Serialize,
-        flushed: bool,
-    ) -> std::io::Result<()> {
-        let directory = self.job(job);
-        let temporary = directory.join(format!("{name}.new"));
-        let write = || {
-            let mut options = std::fs::OpenOptions::new();
-            let mut file =
-                options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-            let mut text = serde_json::to_vec(value)?;
-            text.push(b'\n');
-            file.write_all(&text)?;
-            if flushed {
-                // XFS does not by itself when another file is replaced, and would leave an empty one after a power cut.
-                file.sync_data()?;
-            }
-            Ok(())
-        };
-        let written = write().and_then(|()| std::fs::rename(&temporary, directory.join(name)));
-        if written.is_err() {
-            // It may take the space that others need.
-            let _ = std::fs::remove_file(temporary);
-        }
-        written
-    }
-
-    fn get<T: serde::de::DeserializeOwned>(&self, job: &str, name: &str) -> Option<T> {
-        let text = std::fs::read(self.path.join("jobs").join(job).join(name)).ok()?;
-        serde_json::from_slice(&text).ok()
-    }
-
     /// The request to a running job since the last call. A request to cancel stays.
     pub fn asked(&self, job: &JobId) -> Option<Ask> {
         let path = self.job(job).join(ASK);
         let heard = self.job(job).join(ASK_HEARD);
         // A request that arrives now has a file of its own.
         let taken = std::fs::rename(&path, &heard).and_then(|()| std::fs::read_to_string(&heard));
-        if self.is_being_cancelled(&job.0) {
+        if is_being_cancelled(self, &job.0) {
             return Some(Ask::Cancel);
         }
         Ask::ALL.into_iter().find(|ask| taken.as_ref().is_ok_and(|text| ask.word() == text.trim()))
@@ -315,11 +268,6 @@ impl StateDirectory {
         }
     }
 
-    fn is_being_cancelled(&self, job: &str) -> bool {
-        let path = self.path.join("jobs").join(job).join(CANCEL);
-        std::fs::read(path).is_ok()
-    }
-
     /// Sends a request to a running job. Returns whether it was sent: a job that is being cancelled takes no other.
     ///
     /// # Errors
@@ -328,7 +276,7 @@ impl StateDirectory {
         let directory = self.path.join("jobs").join(job);
         if ask == Ask::Cancel {
             write_for_job(&directory.join(CANCEL), "")?;
-        } else if self.is_being_cancelled(job) {
+        } else if is_being_cancelled(self, job) {
             return Ok(false);
         }
         let temporary = directory.join(ASK_NEW);
@@ -343,34 +291,20 @@ impl StateDirectory {
     /// # Errors
     /// The directory exists and cannot be read.
     pub fn jobs(&self) -> std::io::Result<Vec<String>> {
-        let mut jobs = self.names()?;
+        let mut jobs = names(self)?;
         jobs.retain(|name| self.job_file(name).is_some());
         Ok(jobs)
     }
 
-    /// The names of the directories of all jobs.
-    fn names(&self) -> std::io::Result<Vec<String>> {
-        let entries = match std::fs::read_dir(self.path.join("jobs")) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
-        let mut names = Vec::new();
-        for entry in entries {
-            names.extend(entry?.file_name().into_string());
-        }
-        names.sort();
-        Ok(names)
-    }
-
     /// The description of a job.
     pub fn job_file(&self, job: &str) -> Option<JobFile> {
-        self.get(job, JOB)
+        get(self, job, JOB)
     }
 
     /// The status of a job. A job that is recorded as running but whose lock is free has died.
     pub fn status(&self, job: &str) -> Option<JobStatus> {
         // A power cut may leave an empty file, or none.
-        let written = || self.get::<JobStatus>(job, STATUS).unwrap_or_default();
+        let written = || get::<JobStatus>(self, job, STATUS).unwrap_or_default();
         self.job_file(job)?;
         let mut status = written();
         if status.phase.has_process() && !self.is_running(job) {
@@ -436,7 +370,7 @@ impl StateDirectory {
     /// # Errors
     /// The directory exists and cannot be read.
     pub fn retired(&self) -> std::io::Result<Vec<String>> {
-        let mut retired = self.names()?;
+        let mut retired = names(self)?;
         retired.retain(|name| self.job_file(name).is_none());
         Ok(retired)
     }
@@ -447,6 +381,72 @@ impl StateDirectory {
     /// Something cannot be removed.
     pub fn forget(&self, job: &str, _held: &JobLock) -> std::io::Result<()> {
         std::fs::remove_dir_all(self.directory(job))?;
-        self.forget_disks_without_jobs()
+        self.volumes().forget_those_without_jobs()
     }
+}
+
+/// Overwrites the status where there is no space for another file. An old one would be taken for that of this run. A kill
+/// within this leaves none.
+fn put_in_place(state: &StateDirectory, job: &JobId, status: &JobStatus) -> std::io::Result<()> {
+    let mut text = serde_json::to_vec(status)?;
+    text.push(b'\n');
+    let file = std::fs::OpenOptions::new().write(true).open(state.job(job).join(STATUS))?;
+    let written = file.write_all_at(&text, 0);
+    file.set_len(if written.is_ok() { text.len() as u64 } else { 0 })?;
+    written
+}
+
+/// Replaces a file atomically, so that a reader sees the old or the new content.
+fn put(
+    state: &StateDirectory,
+    job: &JobId,
+    name: &str,
+    value: &impl Serialize,
+    flushed: bool,
+) -> std::io::Result<()> {
+    let directory = state.job(job);
+    let temporary = directory.join(format!("{name}.new"));
+    let write = || {
+        let mut options = std::fs::OpenOptions::new();
+        let mut file =
+            options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        let mut text = serde_json::to_vec(value)?;
+        text.push(b'\n');
+        file.write_all(&text)?;
+        if flushed {
+            // XFS does not by itself when another file is replaced, and would leave an empty one after a power cut.
+            file.sync_data()?;
+        }
+        Ok(())
+    };
+    let written = write().and_then(|()| std::fs::rename(&temporary, directory.join(name)));
+    if written.is_err() {
+        // It may take the space that others need.
+        let _ = std::fs::remove_file(temporary);
+    }
+    written
+}
+
+fn get<T: serde::de::DeserializeOwned>(state: &StateDirectory, job: &str, name: &str) -> Option<T> {
+    let text = std::fs::read(state.path.join("jobs").join(job).join(name)).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+fn is_being_cancelled(state: &StateDirectory, job: &str) -> bool {
+    let path = state.path.join("jobs").join(job).join(CANCEL);
+    std::fs::read(path).is_ok()
+}
+
+/// The names of the directories of all jobs.
+fn names(state: &StateDirectory) -> std::io::Result<Vec<String>> {
+    let entries = match std::fs::read_dir(state.path.join("jobs")) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        names.extend(entry?.file_name().into_string());
+    }
+    names.sort();
+    Ok(names)
 }

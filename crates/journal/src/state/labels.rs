@@ -23,21 +23,32 @@ fn open(path: &Path) -> std::io::Result<File> {
     std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
+/// The labels of the jobs of a state directory.
+#[derive(Debug)]
+pub struct Labels<'a>(&'a StateDirectory);
+
 impl StateDirectory {
+    /// The labels of its jobs that are starting or running.
+    pub fn labels(&self) -> Labels<'_> {
+        Labels(self)
+    }
+}
+
+impl Labels<'_> {
     /// Waits for the turn to choose a label.
     ///
     /// # Errors
     /// The state directory cannot be written to.
-    pub fn label_turn(&self) -> std::io::Result<LabelTurn> {
-        self.is_usable()?;
-        let turn = open(&self.path.join("labels"))?;
+    pub fn turn(&self) -> std::io::Result<LabelTurn> {
+        self.0.is_usable()?;
+        let turn = open(&self.0.path.join("labels"))?;
         wait_for_lock(&turn)?;
         Ok(LabelTurn(turn))
     }
 
     /// The jobs that hold a label now.
-    pub fn labelled(&self) -> Vec<JobFile> {
-        let Ok(jobs) = std::fs::read_dir(self.path.join("jobs")) else { return Vec::new() };
+    pub fn held(&self) -> Vec<JobFile> {
+        let Ok(jobs) = std::fs::read_dir(self.0.path.join("jobs")) else { return Vec::new() };
         let held = jobs.filter_map(|job| {
             let path = job.ok()?.path().join(FILE);
             let text = std::fs::read(&path).ok().filter(|_| is_held(&path))?;
@@ -50,13 +61,13 @@ impl StateDirectory {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn hold_label(
+    pub fn hold(
         &self,
         _turn: &LabelTurn,
         job: &JobId,
         described: &JobFile,
     ) -> std::io::Result<Option<LabelHeld>> {
-        let directory = self.job(job);
+        let directory = self.0.job(job);
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
         let held = open(&directory.join(FILE))?;
         if !try_lock(&held)? {

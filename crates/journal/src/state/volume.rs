@@ -114,15 +114,26 @@ fn born(directory: &Path) -> Option<String> {
     Some(format!("{}:{}", found.ino(), since.as_nanos()))
 }
 
+/// The file systems that the jobs of a state directory have written to.
+#[derive(Debug)]
+pub struct Volumes<'a>(&'a StateDirectory);
+
 impl StateDirectory {
+    /// The file systems that its jobs have written to.
+    pub fn volumes(&self) -> Volumes<'_> {
+        Volumes(self)
+    }
+}
+
+impl Volumes<'_> {
     fn known_disks(&self, first: &str) -> PathBuf {
-        self.path.join(DIRECTORY).join(first)
+        self.0.path.join(DIRECTORY).join(first)
     }
 
     /// The job of a command on the present file system of DEST, which `volume` looks up. This process keeps its first
     /// answer.
     pub fn job_here(&self, id: JobId, volume: impl FnOnce() -> Volume) -> JobId {
-        let mut known = lock(&self.here);
+        let mut known = lock(&self.0.here);
         let here = known.entry(id.0.clone()).or_insert_with(|| {
             let volume = volume();
             let job = match read(&self.known_disks(&id.0)) {
@@ -139,13 +150,13 @@ impl StateDirectory {
 
     /// Records the file system of a job before anything is written there. The record is on storage, because another
     /// disk would be taken for this one without it.
-    pub fn note_volume(
+    pub fn note(
         &self,
         id: &JobId,
         destination: &PathBytes,
         volume: impl FnOnce() -> Volume,
     ) -> Result<(), Fatal> {
-        let found = lock(&self.here)
+        let found = lock(&self.0.here)
             .iter()
             .find(|(_, here)| here.job == *id)
             .map(|(first, here)| (first.clone(), here.volume.clone()));
@@ -180,7 +191,7 @@ impl StateDirectory {
             }
             None => known.push(own),
         }
-        let directory = self.path.join(DIRECTORY);
+        let directory = self.0.path.join(DIRECTORY);
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
         let temporary = path.with_extension("new");
         let mut written = File::create(&temporary)?;
@@ -188,31 +199,32 @@ impl StateDirectory {
         written.sync_all()?;
         std::fs::rename(temporary, path)?;
         File::open(&directory)?.sync_all()?;
-        File::open(&self.path)?.sync_all()
+        File::open(&self.0.path)?.sync_all()
     }
 
     /// Waits until no other process writes the records of file systems.
     fn turn(&self) -> std::io::Result<File> {
         let mut options = std::fs::OpenOptions::new();
-        let turn = options.create(true).append(true).mode(0o600).open(self.path.join("claims"))?;
+        let turn =
+            options.create(true).append(true).mode(0o600).open(self.0.path.join("claims"))?;
         wait_for_lock(&turn)?;
         Ok(turn)
     }
 
     /// The file systems of all jobs.
-    pub(crate) fn volumes(&self) -> HashMap<JobId, Volume> {
-        let files = std::fs::read_dir(self.path.join(DIRECTORY)).into_iter().flatten().flatten();
+    pub(crate) fn of_all_jobs(&self) -> HashMap<JobId, Volume> {
+        let files = std::fs::read_dir(self.0.path.join(DIRECTORY)).into_iter().flatten().flatten();
         let known = files.filter_map(|file| read(&file.path())).flatten();
         known.map(|own| (own.job, own.volume)).collect()
     }
 
     /// Removes records after a job was removed. The file system stays recorded while another file system of the same
     /// command has a job.
-    pub(super) fn forget_disks_without_jobs(&self) -> std::io::Result<()> {
+    pub(super) fn forget_those_without_jobs(&self) -> std::io::Result<()> {
         let _turn = self.turn()?;
-        let files = std::fs::read_dir(self.path.join(DIRECTORY)).into_iter().flatten().flatten();
+        let files = std::fs::read_dir(self.0.path.join(DIRECTORY)).into_iter().flatten().flatten();
         for file in files.map(|file| file.path()) {
-            let has_job = |own: &Owned| std::fs::metadata(self.of_job(&own.job)).is_ok();
+            let has_job = |own: &Owned| std::fs::metadata(self.0.of_job(&own.job)).is_ok();
             if !read(&file).is_some_and(|known| known.iter().any(has_job)) {
                 std::fs::remove_file(file)?;
             }
@@ -252,12 +264,13 @@ mod tests {
     fn what_is_known_is_read_as_it_was_written_and_names_added() {
         let directory = tempfile::tempdir().unwrap();
         let state = StateDirectory::new(directory.path());
-        let path = state.known_disks("first");
+        let disks = state.volumes();
+        let path = disks.known_disks("first");
         assert_eq!(read(&path), None);
         let own = |job: &str, volume| Owned { job: JobId(job.into()), volume };
-        state.add_disk(&path, own("first", volume(None, Some("2:1")))).unwrap();
-        state.add_disk(&path, own("second", Volume::default())).unwrap();
-        state.add_disk(&path, own("first", volume(Some("a"), None))).unwrap();
+        disks.add_disk(&path, own("first", volume(None, Some("2:1")))).unwrap();
+        disks.add_disk(&path, own("second", Volume::default())).unwrap();
+        disks.add_disk(&path, own("first", volume(Some("a"), None))).unwrap();
         let all = [own("first", volume(Some("a"), Some("2:1"))), own("second", Volume::default())];
         assert_eq!(read(&path).unwrap(), all);
         std::fs::write(&path, "first a").unwrap();
