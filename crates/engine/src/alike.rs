@@ -3,7 +3,8 @@ use dmover_local::attributes::{Attributes, flags_differ};
 use dmover_local::entry_attributes;
 use dmover_local::pair::Pair;
 use dmover_model::{
-    Attribute, DifferenceKind, DifferenceSet, EntryError, EntryKind, EntryRecord, Metadata, Verb,
+    Attribute, DifferenceKind, DifferenceSet, EntryError, EntryKind, EntryRecord, JobSpec,
+    Metadata, Verb,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Existing;
@@ -19,6 +20,7 @@ use crate::mover::Mover;
 use crate::planned::Planned;
 use crate::project;
 use crate::rights;
+use crate::settable::Settable;
 use crate::storage;
 
 /// Whether the source may have changed after the destination was last written.
@@ -44,8 +46,8 @@ pub(crate) fn attribute_differences(
         note(DifferenceKind::Xattr, settable != there);
     }
     if keeps(Attribute::Acl)
-        && manifest_attributes::acls(engine, expected, Whose::Source)
-            != manifest_attributes::acls(engine, found, Whose::Destination)
+        && manifest_attributes::acls(&engine.settable, expected, Whose::Source)
+            != manifest_attributes::acls(&engine.settable, found, Whose::Destination)
     {
         note(DifferenceKind::Acl, true);
     }
@@ -94,13 +96,13 @@ pub(crate) fn pinned_differences(
 
 /// Whether the existing destination entry counts as the version of the source.
 pub(crate) fn is_the_same(
-    engine: &Engine,
+    spec: &JobSpec,
     new: &Metadata,
     old: &Metadata,
     target: &TargetDirectory,
 ) -> bool {
     let step = target.facts.granularity_ns();
-    let keeps_times = engine.spec.policy.preserve.has(Attribute::Times);
+    let keeps_times = spec.policy.preserve.has(Attribute::Times);
     is_same_of_group(new, old, step, keeps_times)
 }
 
@@ -123,7 +125,7 @@ pub(crate) fn existing_view<'a>(
         ranged: level.root.range.is_some(),
         flags_matter: flags_matter(mover.engine, level),
         unlike: syncs
-            && (is_unlike(mover.engine, &record.metadata, metadata)
+            && (is_unlike(&mover.engine.settable, &record.metadata, metadata)
                 || engine.facts.history.is_foreign(level.clocks(), metadata)),
         touched: syncs
             && (is_touched(engine, level, &record.metadata, metadata)
@@ -149,11 +151,11 @@ pub(crate) fn existing_view<'a>(
 /// Whether an entry that is skipped as equal has another owner or mode than it should have.
 pub(crate) fn is_dressed_otherwise(engine: &Engine, planned: &Planned) -> bool {
     let old = planned.existing.as_ref();
-    old.is_some_and(|old| is_unlike(engine, &planned.record.metadata, old))
+    old.is_some_and(|old| is_unlike(&engine.settable, &planned.record.metadata, old))
 }
 
-pub(crate) fn is_unlike(engine: &Engine, new: &Metadata, old: &Metadata) -> bool {
-    engine.settable.is_dressed_unlike(new, old)
+pub(crate) fn is_unlike(settable: &Settable, new: &Metadata, old: &Metadata) -> bool {
+    settable.is_dressed_unlike(new, old)
 }
 
 /// Counts an entry that keeps another owner than its source, because this process cannot set it.

@@ -351,9 +351,12 @@ fn recorded(engine: &Engine, level: &Level, name: &Name) -> Recorded {
             || engine.doubts.has(&level.path, name.as_bytes())
     };
     let known = new.kind == EntryKind::Directory
-        || (alike::is_the_same(engine, &new, &old, target) && looked_at());
+        || (alike::is_the_same(&engine.spec, &new, &old, target) && looked_at());
     if !(there && known) {
-        if there && engine.facts.keeps_journal && alike::is_the_same(engine, &new, &old, target) {
+        if there
+            && engine.facts.keeps_journal
+            && alike::is_the_same(&engine.spec, &new, &old, target)
+        {
             // It may have been replaced after it was copied, by an entry that looks alike.
             engine.doubts.add(below);
         }

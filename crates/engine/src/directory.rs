@@ -3,6 +3,7 @@ use dmover_local::entry_attributes;
 use dmover_local::error::{EPERM, is_locked_out};
 use dmover_local::finish::Finish;
 use dmover_local::make_directory::{Arrival, NewDirectory};
+use dmover_model::JobSpec;
 use dmover_model::{
     Action, Attribute, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, Identity, Item,
     Metadata, Operation, Side, Verb,
@@ -203,8 +204,8 @@ fn preview_finish(
         return Ok(());
     }
     let locks = !engine.settable.has_locks(source, now);
-    let seen = alike::is_unlike(engine, source, now)
-        || !has_times(engine, level, target, now)
+    let seen = alike::is_unlike(&engine.settable, source, now)
+        || !has_times(&engine.spec, level, target, now)
         || (locks && engine.spec.policy.preserve.has(Attribute::Flags));
     let differs = seen || {
         let attributes =
@@ -220,17 +221,17 @@ fn preview_finish(
 }
 
 /// Whether a directory has the times of its source, if times are kept.
-fn has_times(engine: &Engine, level: &Level, target: &TargetDirectory, now: &Metadata) -> bool {
+fn has_times(spec: &JobSpec, level: &Level, target: &TargetDirectory, now: &Metadata) -> bool {
     let step = target.facts.granularity_ns();
     same_time(level.source.metadata.mtime, now.mtime, step)
-        || !engine.spec.policy.preserve.has(Attribute::Times)
+        || !spec.policy.preserve.has(Attribute::Times)
 }
 
 /// Lists a directory whose attributes would be set. One that differs in mode or owner was listed when it was
 /// entered. One that differs only in its time is not listed: usually names in it have changed, and they are listed.
 fn list_updated(engine: &Engine, level: &Level, now: &Metadata) {
     let source = &level.source.metadata;
-    let is_listed = alike::is_unlike(engine, source, now);
+    let is_listed = alike::is_unlike(&engine.settable, source, now);
     let only_time = now.mtime != source.mtime;
     if is_listed || only_time || !engine.reports.wants_items() {
         return;
@@ -253,7 +254,7 @@ fn list_updated(engine: &Engine, level: &Level, now: &Metadata) {
 /// Whether a directory has all metadata of its source, as far as it shows: nothing has changed since.
 fn is_finished(engine: &Engine, level: &Level, target: &TargetDirectory, now: &Metadata) -> bool {
     let source = &level.source.metadata;
-    let times = has_times(engine, level, target, now);
+    let times = has_times(&engine.spec, level, target, now);
     let filled = !target.made && !target.opened_up;
     filled
         && times
@@ -261,7 +262,7 @@ fn is_finished(engine: &Engine, level: &Level, target: &TargetDirectory, now: &M
         && !alike::is_touched(engine, level, source, now)
         && !engine.facts.history.is_foreign(level.clocks(), now)
         && !engine.doubts.was_renamed_itself(&level.path)
-        && !alike::is_unlike(engine, source, now)
+        && !alike::is_unlike(&engine.settable, source, now)
 }
 
 /// On a destination that ignores case, refuses a name that another entry has in another case.

@@ -34,7 +34,7 @@ pub(crate) fn open_source_file(
     record: &EntryRecord,
     permit: &dyn Permit,
 ) -> Result<Content, EntryError> {
-    engine.local().content_of(&level.source, record, level::follows(engine, level), permit)
+    engine.local().content_of(&level.source, record, level::follows(&engine.spec, level), permit)
 }
 
 pub(crate) fn open_content(
@@ -43,7 +43,7 @@ pub(crate) fn open_content(
     record: &EntryRecord,
     permit: &dyn Permit,
 ) -> Result<Opened, EntryError> {
-    let (name, follows) = (record.name.as_bytes(), level::follows(engine, level));
+    let (name, follows) = (record.name.as_bytes(), level::follows(&engine.spec, level));
     engine.local().open_content(&level.source, name, follows, permit)
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn bring_other(
     decision: Decision,
 ) -> Result<CopyResult, EntryError> {
     let engine = mover.engine;
-    let follows = level::follows(engine, level);
+    let follows = level::follows(&engine.spec, level);
     let entry = entry_attributes::open_entry(&engine.local(), &level.source, record, follows)?;
     let how = (decision, names_beside(mover.engine, level));
     mover.session.make_special((&level.source, target), record, &entry.attributes, how)?;

@@ -2,6 +2,7 @@
 use dmover_local::directory::{Place, clocks};
 use dmover_local::error::CallFailed;
 use dmover_local::root::Root;
+use dmover_model::JobSpec;
 use dmover_model::{
     DirectoryRef, EntryError, EntryRecord, ErrorClass, FileRef, FollowLinks, Identity, Operation,
     PathBytes, RootId, Side, TreePath, Verb,
@@ -146,14 +147,14 @@ pub(crate) fn open_source(
 }
 
 /// Whether a scan only searches for entries that are not in the manifest.
-pub(crate) fn looks_for_unknown(engine: &Engine, level: &Level) -> bool {
-    engine.spec.verb == Verb::Verify && level.root.destination.is_none()
+pub(crate) fn looks_for_unknown(spec: &JobSpec, level: &Level) -> bool {
+    spec.verb == Verb::Verify && level.root.destination.is_none()
 }
 
 /// Whether a symbolic link in this directory is followed: all are, or it is a command-line argument.
-pub(crate) fn follows(engine: &Engine, level: &Level) -> bool {
-    let argument = !level.root.is_directory && engine.spec.selection.follow != FollowLinks::Never;
-    engine.spec.follows_links() || argument
+pub(crate) fn follows(spec: &JobSpec, level: &Level) -> bool {
+    let argument = !level.root.is_directory && spec.selection.follow != FollowLinks::Never;
+    spec.follows_links() || argument
 }
 
 pub(crate) fn open_target(

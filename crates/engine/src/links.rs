@@ -2,8 +2,10 @@
 //!
 //! This phase follows the scan of the tree, when all names of an inode are known. The first name is copied, the others
 //! are linked to it; a group is checked as a whole, so that a replaced file keeps all its names.
+use dmover_local::end::LocalEnd;
 use dmover_local::error::{absent, is_absent};
 use dmover_local::links::{Anchor, ClearedLocks, FurtherName, LinkOutcome};
+use dmover_model::JobSpec;
 use dmover_model::{
     Action, Content, DirectoryRef, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef,
     Identity, Item, LinkGroup, LossKind, Metadata, Name, NewNode, NewTask, Operation, Overwrite,
@@ -113,8 +115,9 @@ pub(crate) fn preview(mover: &mut Mover<'_>, group: &LinkGroup) {
                 let looks = [Decision::Skip, Decision::Inspect, Decision::Compare];
                 let stays = looks.contains(&decision);
                 let same = old.as_ref().zip(level.target.as_ref());
-                let same = same
-                    .is_some_and(|(old, t)| alike::is_the_same(mover.engine, &metadata, old, t));
+                let same = same.is_some_and(|(old, t)| {
+                    alike::is_the_same(&mover.engine.spec, &metadata, old, t)
+                });
                 apply::apply_one(mover, &level, planned);
                 if !stays || same {
                     carrier = Some(old.filter(|_| stays));
@@ -122,7 +125,11 @@ pub(crate) fn preview(mover: &mut Mover<'_>, group: &LinkGroup) {
             }
             (Some(kept), Some(old))
                 if kept.as_ref().is_some_and(|kept| kept.identity == old.identity)
-                    || keeps_existing(mover.engine, old, kept.as_ref().unwrap_or(&metadata)) =>
+                    || keeps_existing(
+                        &mover.engine.spec,
+                        old,
+                        kept.as_ref().unwrap_or(&metadata),
+                    ) =>
             {
                 mover.engine.reports.count(Counter::EntriesSkipped);
                 extra::note_had(mover, 1);
@@ -199,7 +206,7 @@ fn led_by_base(mover: &Mover<'_>, group: &LinkGroup) -> Option<LinkGroup> {
     let has = |file: &FileRef| {
         let Ok(level) = level::open_level(mover.engine, &file.directory) else { return false };
         let Ok(record) = plan_entry::look(mover, &level, &file.name) else { return false };
-        let free = present(mover.engine, &level, file).is_none();
+        let free = present(&mover.engine.end, &level, file).is_none();
         free && snapshot_base::based(mover, &level, &record).is_some_and(|based| based.is_equal())
     };
     if has(&group.first) {
@@ -252,7 +259,7 @@ fn carry(
     // A name that was just written is right; an existing one must be checked.
     let mut trusted = false;
     if !done {
-        let before = present(mover.engine, &level, file);
+        let before = present(&mover.engine.end, &level, file);
         let Some(planned) = plan_entry::plan_record(mover, &level, record.clone()) else {
             return Ok(None);
         };
@@ -263,7 +270,7 @@ fn carry(
         }
         let in_place = apply::apply_one(mover, &level, planned);
         // An attempt that failed has made something in the directory as well, and removed it.
-        if !in_place || present(mover.engine, &level, file) != before {
+        if !in_place || present(&mover.engine.end, &level, file) != before {
             mover.report.mark_dirty(&file.directory);
         }
         if !in_place {
@@ -284,7 +291,7 @@ fn carry(
         Err(error) if is_absent(&error) && done => return Ok(None),
         Err(error) => return Err(error),
     };
-    if !trusted && !alike::is_the_same(mover.engine, &record.metadata, &metadata, target) {
+    if !trusted && !alike::is_the_same(&mover.engine.spec, &record.metadata, &metadata, target) {
         return Ok(None);
     }
     let source = record.metadata.identity;
@@ -298,16 +305,16 @@ fn carry(
 fn count_names(engine: &Engine, group: &LinkGroup, inode: Option<&Metadata>) -> u64 {
     let is_name = |file: &&FileRef| {
         let level = level::open_level(engine, &file.directory).ok();
-        let found = level.and_then(|level| present(engine, &level, file));
+        let found = level.and_then(|level| present(&engine.end, &level, file));
         let found = found.map(|found| found.identity);
         found.is_some() && found == inode.map(|inode| inode.identity)
     };
     std::iter::once(&group.first).chain(&group.rest).filter(is_name).count() as u64
 }
 
-fn present(engine: &Engine, level: &Level, file: &FileRef) -> Option<Metadata> {
+fn present(end: &LocalEnd, level: &Level, file: &FileRef) -> Option<Metadata> {
     let target = level.target.as_ref()?;
-    engine.end.visible(target, file.destination_name.as_bytes())
+    end.visible(target, file.destination_name.as_bytes())
 }
 
 fn link_name(mover: &mut Mover<'_>, file: &FileRef, linking: &mut Linking<'_>) {
@@ -447,12 +454,12 @@ fn is_settled_there(
         }
         return Err(in_the_way(level.target_path(file.destination_name.as_bytes())));
     }
-    Ok(keeps_existing(mover.engine, old, anchor.metadata).then_some(Linked::Already))
+    Ok(keeps_existing(&mover.engine.spec, old, anchor.metadata).then_some(Linked::Already))
 }
 
 /// Whether the policy keeps the existing entry under a name that would be linked.
-fn keeps_existing(engine: &Engine, old: &Metadata, carrier: &Metadata) -> bool {
-    match engine.spec.policy.overwrite {
+fn keeps_existing(spec: &JobSpec, old: &Metadata, carrier: &Metadata) -> bool {
+    match spec.policy.overwrite {
         Overwrite::Never => true,
         Overwrite::Older => old.mtime >= carrier.mtime,
         _ => false,

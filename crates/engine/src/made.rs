@@ -195,6 +195,6 @@ pub(crate) fn tell_made(
 pub(crate) fn is_equal_there(engine: &Engine, level: &Level, planned: &Planned) -> bool {
     let both = planned.existing.as_ref().zip(level.target.as_ref());
     both.is_some_and(|(old, target)| {
-        alike::is_the_same(engine, &planned.record.metadata, old, target)
+        alike::is_the_same(&engine.spec, &planned.record.metadata, old, target)
     })
 }

@@ -12,6 +12,7 @@ use serde_bytes::ByteBuf;
 use crate::context::Engine;
 use crate::level;
 use crate::level::Level;
+use crate::settable::Settable;
 
 /// An attribute's name and value.
 type Named = (Vec<u8>, Vec<u8>);
@@ -35,12 +36,12 @@ pub(crate) enum Whose {
 }
 
 /// ACLs sorted by name, as the destination should have them.
-pub(crate) fn acls(engine: &Engine, attributes: &Attributes, whose: Whose) -> Vec<Named> {
-    let maps = whose == Whose::Source && !engine.settable.ids.is_identity();
+pub(crate) fn acls(settable: &Settable, attributes: &Attributes, whose: Whose) -> Vec<Named> {
+    let maps = whose == Whose::Source && !settable.ids.is_identity();
     let acls = attributes.xattrs.iter().filter(|(name, _)| is_acl(name));
     let mut acls: Vec<Named> = acls
         .map(|(name, value)| {
-            let mapped = maps.then(|| engine.settable.ids.posix_acl(value)).flatten();
+            let mapped = maps.then(|| settable.ids.posix_acl(value)).flatten();
             (name.clone(), mapped.unwrap_or_else(|| value.clone()))
         })
         .collect();
@@ -62,7 +63,7 @@ pub(crate) fn extended(engine: &Engine, attributes: &Attributes, whose: Whose) -
         xattrs: keeps(Attribute::Xattr)
             .then(|| plain_xattrs(attributes).into_iter().map(named).collect()),
         acls: keeps(Attribute::Acl)
-            .then(|| acls(engine, attributes, whose).iter().map(named).collect()),
+            .then(|| acls(&engine.settable, attributes, whose).iter().map(named).collect()),
         flags: (open && keeps(Attribute::Flags)).then_some(*flags),
         project: (open && keeps(Attribute::Project)).then_some((project.id, project.inherit)),
     }
@@ -139,7 +140,7 @@ pub(crate) fn extended_of_skipped(
     if !engine.proof.keeps_what_is_there() {
         return Ok(Extended::default());
     }
-    let follows = level::follows(engine, level);
+    let follows = level::follows(&engine.spec, level);
     let entry = entry_attributes::open_entry(&engine.local(), &level.source, record, follows)?;
     Ok(extended_to_keep(engine, &entry.attributes))
 }

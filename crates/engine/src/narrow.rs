@@ -20,7 +20,8 @@ pub(crate) fn narrow(engine: &Engine, level: &mut Level) -> Result<(), EntryErro
     let Some(target) = &level.target else { return Ok(()) };
     let (new, old) = (&level.source.metadata, &target.metadata);
     let wide = old.mode & OTHERS != 0 || engine.local().owner_to_set(new, old).is_some();
-    let unlike = alike::is_unlike(engine, new, old) || alike::is_touched(engine, level, new, old);
+    let unlike =
+        alike::is_unlike(&engine.settable, new, old) || alike::is_touched(engine, level, new, old);
     if target.made || !wide || !unlike || !engine.local().rules.sets_modes() {
         return Ok(());
     }

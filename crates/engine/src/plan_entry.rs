@@ -21,7 +21,7 @@ pub(crate) fn look(
     level: &Level,
     name: &Name,
 ) -> Result<EntryRecord, EntryError> {
-    let follows = level::follows(mover.engine, level);
+    let follows = level::follows(&mover.engine.spec, level);
     let (metadata, symlink) = mover.session.local.look(&level.source, name.as_bytes(), follows)?;
     let renamed = if level.root.is_directory {
         None
@@ -105,7 +105,7 @@ pub(crate) fn decide(
     let mut decision = decide::decide(&record, view, &mover.engine.spec.policy);
     let looks = matches!(decision, Decision::Skip | Decision::Inspect | Decision::Compare);
     let joined = |(old, _): &(Metadata, _)| {
-        snapshot_base::is_linked_to_others(mover.engine, level, &record, old)
+        snapshot_base::is_linked_to_others(&mover.engine.pass, level, &record, old)
     };
     if looks && existing.as_ref().is_some_and(joined) {
         decision = Decision::Replace;

@@ -1,5 +1,6 @@
 //! Names that the scan has read become plans, tasks or directories to enter.
 use dmover_local::trash::is_mark_there;
+use dmover_model::JobSpec;
 use dmover_model::{
     Action, Attribute, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FollowLinks, Item,
     LinkName, Metadata, Name, Note, Operation, RootId, Side, TaskKind, TreePath, Verb,
@@ -55,7 +56,7 @@ pub(crate) fn plan_name(
         directories.push_back(name);
         return None;
     }
-    if level::looks_for_unknown(mover.engine, level) {
+    if level::looks_for_unknown(&mover.engine.spec, level) {
         let path = level.path.join(name.as_bytes());
         checked_tree::tell_unless_known(mover.engine, &path, &record.metadata);
         return None;
@@ -68,7 +69,7 @@ pub(crate) fn plan_name(
         engine.error(EntryError::plain(side, Operation::Create, class, path, words));
         return None;
     }
-    if is_for_the_link_phase(mover.engine, level, &record) {
+    if is_for_the_link_phase(&mover.engine.spec, level, &record) {
         if mover.engine.pass.following.is_some() {
             // Its other names are not known here.
             mover.engine.pass.look_again("files with several hard links changed");
@@ -102,7 +103,7 @@ pub(crate) fn take_at_sight(mover: &mut Mover<'_>, level: &Level, name: Name) ->
     let Some((opened, metadata)) = opened else { return Some(name) };
     let record = EntryRecord { name, renamed: None, metadata, symlink: None };
     let ordinary = record.metadata.kind == EntryKind::File
-        && !is_for_the_link_phase(mover.engine, level, &record)
+        && !is_for_the_link_phase(&mover.engine.spec, level, &record)
         && !is_in_parts(mover, &record.metadata);
     if !ordinary {
         return Some(record.name);
@@ -156,13 +157,13 @@ fn is_anothers(engine: &Engine, level: &Level, record: &EntryRecord) -> bool {
     false
 }
 
-pub(crate) fn is_for_the_link_phase(engine: &Engine, level: &Level, record: &EntryRecord) -> bool {
-    let policy = &engine.spec.policy;
-    engine.spec.compares_links()
+pub(crate) fn is_for_the_link_phase(spec: &JobSpec, level: &Level, record: &EntryRecord) -> bool {
+    let policy = &spec.policy;
+    spec.compares_links()
         && level.root.destination.is_some()
         && policy.preserve.has(Attribute::Links)
         && level.root.range.is_none()
-        && match engine.spec.selection.follow {
+        && match spec.selection.follow {
             FollowLinks::Never | FollowLinks::Arguments => record.is_hard_linked(),
             FollowLinks::Always => false,
             // The number of links says nothing of symbolic links that lead here.

@@ -10,7 +10,7 @@ use crate::mover::Mover;
 
 /// The directory of the source, and this one at the destination or in the previous snapshot.
 pub(crate) fn sides<'l>(engine: &Engine, level: &'l Level, to: &'l TargetDirectory) -> Sides<'l> {
-    Sides { from: &level.source, to, follows: level::follows(engine, level) }
+    Sides { from: &level.source, to, follows: level::follows(&engine.spec, level) }
 }
 
 /// Whether a decision that keeps the inode would give it rights that its present owner does not have.

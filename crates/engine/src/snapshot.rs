@@ -76,7 +76,7 @@ pub(crate) fn take_from_base(
     }
     let taken = match sharing.share {
         Share::Link => {
-            let (from, follows) = (&level.source, level::follows(mover.engine, level));
+            let (from, follows) = (&level.source, level::follows(&mover.engine.spec, level));
             let sides = Sides { from, to: target, follows };
             mover.session.link_from_base(sides, &planned.record, (base, &based.metadata))?
         }

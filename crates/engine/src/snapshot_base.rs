@@ -1,11 +1,11 @@
 //! The previous snapshot, from which unchanged files are taken.
+use crate::context::Pass;
 use dmover_journal::SourceObject;
 use dmover_model::{EntryKind, EntryRecord, Metadata, Object, Share, Timestamp};
 use dmover_observe::{Activity, activity, lock};
 use dmover_plan::decide::{Decision, decide};
 
 use crate::alike;
-use crate::context::Engine;
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::planned::Based;
@@ -21,8 +21,8 @@ pub(crate) fn source_object(level: &Level, name: &[u8]) -> Option<SourceObject> 
 
 /// Whether an inode of the base may be taken for this source inode. One with several names belongs to the source
 /// inode that it was copied from; otherwise two source files could become one.
-fn may_take(engine: &Engine, level: &Level, record: &EntryRecord, inode: u64) -> bool {
-    let base = engine.pass.sharing.as_ref().and_then(|sharing| sharing.base.as_ref());
+fn may_take(pass: &Pass, level: &Level, record: &EntryRecord, inode: u64) -> bool {
+    let base = pass.sharing.as_ref().and_then(|sharing| sharing.base.as_ref());
     let Some(known) = base.and_then(|base| base.record.as_ref()) else { return true };
     let linked = lock(known).linked(inode);
     match linked {
@@ -40,13 +40,13 @@ fn may_take(engine: &Engine, level: &Level, record: &EntryRecord, inode: u64) ->
 /// Whether a file of the new snapshot has further names, from an interrupted run, that belong to another source
 /// inode now.
 pub(crate) fn is_linked_to_others(
-    engine: &Engine,
+    pass: &Pass,
     level: &Level,
     record: &EntryRecord,
     existing: &Metadata,
 ) -> bool {
     let several = existing.kind == EntryKind::File && existing.links > 1;
-    engine.pass.sharing.as_ref().filter(|_| several).is_some_and(|sharing| {
+    pass.sharing.as_ref().filter(|_| several).is_some_and(|sharing| {
         let source = || source_object(level, record.name.as_bytes());
         sharing.is_of_another(existing.identity.inode, source)
     })
@@ -70,8 +70,8 @@ pub(crate) fn based(mover: &Mover<'_>, level: &Level, record: &EntryRecord) -> O
     // Another name of it cannot have an owner or mode of its own.
     if decision != Decision::Replace
         && links
-        && (alike::is_unlike(mover.engine, &record.metadata, &metadata)
-            || !may_take(engine, level, record, metadata.identity.inode))
+        && (alike::is_unlike(&mover.engine.settable, &record.metadata, &metadata)
+            || !may_take(&engine.pass, level, record, metadata.identity.inode))
     {
         decision = Decision::Replace;
     }

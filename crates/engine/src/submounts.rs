@@ -3,6 +3,7 @@
 use dmover_local::mounts::MountTable;
 use dmover_local::submounts::{self, mount_table, sides};
 use dmover_model::{Answer, CoordinatorRequest, Fatal, Identity, Metadata, MountedBelow, Side};
+use dmover_plan::filter::Filter;
 use dmover_schedule::time::Instant;
 use std::path::Path;
 use std::time::Duration;
@@ -17,9 +18,9 @@ const HINT: &str = "mount the same file system there on all hosts, or exclude it
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Whether a mount point belongs to the job. Every one in the destination does.
-fn concerns(engine: &Engine, place: &MountedBelow, found: Option<&Metadata>) -> bool {
+fn concerns(filter: &Filter, place: &MountedBelow, found: Option<&Metadata>) -> bool {
     place.side == Side::Destination
-        || found.is_none_or(|found| engine.filter.admits_below(&place.path, found))
+        || found.is_none_or(|found| filter.admits_below(&place.path, found))
 }
 
 /// The mount points below the roots on this host that belong to the job.
@@ -28,7 +29,7 @@ pub(crate) fn mounted_below(engine: &Engine) -> Vec<MountedBelow> {
     let roots = engine.places.roots.ids().filter_map(|id| Some((id, engine.root(id).ok()?)));
     let all =
         roots.flat_map(|(id, root)| submounts::mounted_below(seen_by(engine), &table, (id, &root)));
-    let all = all.filter(|(place, found)| concerns(engine, place, found.as_ref()));
+    let all = all.filter(|(place, found)| concerns(&engine.filter, place, found.as_ref()));
     all.map(|(place, _)| place).collect()
 }
 

@@ -4,6 +4,7 @@ use dmover_local::digest::{self, Part, differing};
 use dmover_local::error::has_no_place;
 use dmover_local::source::{Content, Opened};
 use dmover_local::subject;
+use dmover_model::JobSpec;
 use dmover_model::{
     ByteRange, ConcludeTask, Digest, DigestPolicy, EntryError, EntryKind, EntryRecord, ErrorClass,
     Event, Expected, FileDigest, FileRef, Guess, HashTask, HashType, HashedFile, HashedPieces,
@@ -51,9 +52,9 @@ impl<'a> From<&'a SumItem> for Wanted<'a> {
 type Shown<'a> = &'a dyn Fn() -> PathBytes;
 
 /// The digest policy for a file of a list or tree.
-fn digest_policy(engine: &Engine, wanted: Wanted<'_>) -> DigestPolicy {
+fn digest_policy(spec: &JobSpec, wanted: Wanted<'_>) -> DigestPolicy {
     let expected = wanted.expected.map(Expected::policy);
-    let policy = expected.or_else(|| engine.spec.policy.digest.clone());
+    let policy = expected.or_else(|| spec.policy.digest.clone());
     policy.unwrap_or_else(|| DigestPolicy::plain(HashType::default()))
 }
 
@@ -62,7 +63,7 @@ fn part_of(engine: &Engine, wanted: Wanted<'_>, size: u64) -> Part {
     let whole = ByteRange { start: 0, end: u64::MAX };
     let range = wanted.range.unwrap_or(whole);
     let (start, end) = (range.start.min(size), range.end.min(size));
-    let shape = digest_policy(engine, wanted).shape(end.saturating_sub(start));
+    let shape = digest_policy(&engine.spec, wanted).shape(end.saturating_sub(start));
     Part { shape, start }
 }
 
@@ -153,7 +154,7 @@ fn hand_back_sums(mover: &mut Mover<'_>, items: VecDeque<SumItem>) {
 
 /// Hashes a file. `rest`: those that this task has after it, which do not wait for a large one.
 fn sum_item(mover: &mut Mover<'_>, item: &SumItem, rest: &mut VecDeque<SumItem>) {
-    let likely = guess::likely(mover.engine, item);
+    let likely = guess::likely(&mover.engine.proof, item);
     let item = likely.as_ref().unwrap_or(item);
     mover.engine.resources.limits.operation(&mover.engine.control, mover.lease);
     let shown = || subject_path(mover.engine, &item.subject);
@@ -241,7 +242,7 @@ fn sum_whole(
     let item = wanted.item.filter(|_| content.metadata.kind == EntryKind::File);
     let wanted = Wanted { item, ..wanted };
     let (part, pieces) = if content.is_stream {
-        let policy = digest_policy(engine, wanted);
+        let policy = digest_policy(&engine.spec, wanted);
         let [made] =
             digest::digest_stream(&mut mover.session, content, wanted.range, [policy], shown)?;
         made
@@ -379,7 +380,11 @@ fn open_subject(engine: &Engine, of: &Subject, permit: &dyn Permit) -> Result<Co
             activity::at(Activity::SourceNames);
             let level = level::open_level(engine, &file.directory)?;
             let (from, name) = (&level.source, file.name.as_bytes());
-            open(subject::Subject::Entry { from, name, follows: level::follows(engine, &level) })
+            open(subject::Subject::Entry {
+                from,
+                name,
+                follows: level::follows(&engine.spec, &level),
+            })
         }
         Subject::Path(path) => {
             let path = engine.places.base.join(path.to_path());

@@ -149,7 +149,7 @@ impl Strategy for Comparing {
     }
 
     fn directory(&self, mover: &mut Mover<'_>, level: &Level) {
-        if level::looks_for_unknown(mover.engine, level) {
+        if level::looks_for_unknown(&mover.engine.spec, level) {
             checked_tree::tell_unless_known(mover.engine, &level.path, &level.source.metadata);
         } else {
             verify::verify_directory(mover, level);

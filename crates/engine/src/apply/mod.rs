@@ -57,7 +57,7 @@ pub(crate) fn announce(engine: &Engine, level: &Level, batch: &[Planned]) {
         planned.record.metadata.kind == EntryKind::File && !passes
     });
     let names: Vec<&[u8]> = opened.map(|planned| planned.record.name.as_bytes()).collect();
-    level.source.announce(&names, level::follows(engine, level));
+    level.source.announce(&names, level::follows(&engine.spec, level));
 }
 
 /// Copies one entry, with retries. Returns whether it is in place afterwards.
@@ -323,7 +323,7 @@ fn would_move(engine: &Engine, level: &Level, planned: &Planned) -> CopyResult {
         return CopyResult::bytes(size);
     }
     // What cannot be opened will be an error of the copy.
-    let follows = level::follows(engine, level);
+    let follows = level::follows(&engine.spec, level);
     CopyResult::bytes(level.source.data_in(record.name.as_bytes(), follows, size))
 }
 

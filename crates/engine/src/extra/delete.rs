@@ -2,6 +2,7 @@
 //!
 //! Names are found while directories are read, with their state at that time. Each name is checked again right before
 //! it is deleted: the source must still lack it, and it must still be the same entry.
+use dmover_local::end::LocalEnd;
 use dmover_local::error::{cancelled, is_absent};
 use dmover_local::listing::ListedKind;
 use dmover_local::root::Root;
@@ -311,7 +312,7 @@ fn delete_names(mover: &mut Mover<'_>, extra: &ExtraNames) -> Result<(), EntryEr
         mover.lease.extend();
         let top = extra.below.components().next().unwrap_or(name.name.as_bytes());
         let going = Going { name, path: shown(&name.name), place: &place };
-        let deleted = is_back(mover.engine, &source, top, extra)
+        let deleted = is_back(&mover.engine.end, &source, top, extra)
             .and_then(|back| if back { Ok(false) } else { delete(mover, &target, &going) });
         match deleted {
             Ok(true) => gone = true,
@@ -335,12 +336,12 @@ fn delete_names(mover: &mut Mover<'_>, extra: &ExtraNames) -> Result<(), EntryEr
 
 /// Whether the source has the name again, or no longer has the entry that needs its place.
 fn is_back(
-    engine: &Engine,
+    end: &LocalEnd,
     source: &SourceDirectory,
     top: &[u8],
     extra: &ExtraNames,
 ) -> Result<bool, EntryError> {
-    Ok(match engine.end.present(source, top)? {
+    Ok(match end.present(source, top)? {
         None => extra.in_the_way,
         Some(now) => !extra.in_the_way || now.kind == EntryKind::Directory,
     })

@@ -3,6 +3,7 @@ use dmover_local::error::{CallFailed, cancelled};
 use dmover_local::extra_directory::Holder;
 use dmover_local::seen_names::SeenNames;
 use dmover_model::{DifferenceKind, EntryError, EntryKind, Metadata, Name, TreePath};
+use dmover_plan::filter::Filter;
 use dmover_plan::temporary::is_temporary;
 
 use crate::context::Engine;
@@ -147,7 +148,7 @@ pub(crate) fn visit_extra(
     if own {
         return false;
     }
-    if !is_admitted_below(mover.engine, level, at, name, &found) {
+    if !is_admitted_below(&mover.engine.filter, level, at, name, &found) {
         if mover.clearing.is_on {
             mover.clearing.spared.get_or_insert_with(shown);
         }
@@ -165,14 +166,14 @@ pub(crate) fn visit_extra(
 }
 
 fn is_admitted_below(
-    engine: &Engine,
+    filter: &Filter,
     level: &Level,
     at: &TreePath,
     name: &Name,
     found: &Metadata,
 ) -> bool {
     let below = level.path.join_path(at);
-    engine.filter.admits(below.join(name.as_bytes()).as_bytes(), found)
+    filter.admits(below.join(name.as_bytes()).as_bytes(), found)
 }
 
 /// Calls a function for every name of a directory as it is read.

@@ -1,4 +1,5 @@
 //! Scans only paths that a change feed has reported.
+use dmover_local::end::LocalEnd;
 use dmover_local::error::{cancelled, no_name};
 use dmover_model::{
     ChangedPlace, EntryError, EntryKind, Metadata, Name, NewTask, Parent, RootId, ScanNames,
@@ -105,7 +106,7 @@ fn go_down(
     let known = stack[stack.len() - 1].path.depth();
     for component in directory.components().skip(known) {
         let level = &stack[stack.len() - 1];
-        let Some(found) = look_for(mover.engine, level, component)? else {
+        let Some(found) = look_for(&mover.engine.end, level, component)? else {
             return Ok(Way::Missing);
         };
         if !is_followed(mover.engine, level, component, &found) {
@@ -121,9 +122,9 @@ fn go_down(
     Ok(Way::There)
 }
 
-fn look_for(engine: &Engine, level: &Level, name: &[u8]) -> Result<Option<Metadata>, EntryError> {
+fn look_for(end: &LocalEnd, level: &Level, name: &[u8]) -> Result<Option<Metadata>, EntryError> {
     activity::at(Activity::SourceNames);
-    engine.end.present(&level.source, name)
+    end.present(&level.source, name)
 }
 
 /// Whether rules and file system limits include a directory.
@@ -154,7 +155,7 @@ fn changed_name(
     if taken || is_temporary(name.as_bytes()) {
         return Ok(());
     }
-    let Some(found) = look_for(mover.engine, level, name.as_bytes())? else {
+    let Some(found) = look_for(&mover.engine.end, level, name.as_bytes())? else {
         mover.report.outcome.dirty.push(level.reference());
         extra::delete::gone_name(mover, level, &name);
         return Ok(());

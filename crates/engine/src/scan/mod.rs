@@ -5,6 +5,7 @@ use dmover_local::listing::{Listed, ListedKind};
 use dmover_local::root::Root;
 use dmover_local::root_side::RootSide;
 use dmover_local::seen_names::SeenNames;
+use dmover_model::JobSpec;
 use dmover_model::{
     Action, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, Item, Metadata, Name, NewNode,
     NewTask, Operation, Parent, ScanNames, Side, TaskKind, Verb,
@@ -152,7 +153,7 @@ fn scan_root(mover: &mut Mover<'_>, at: &DirectoryRef) -> Result<(), EntryError>
         opened => opened?,
     };
     mover.thread.strategy.directory(mover, &level);
-    let node = own_node(mover.engine);
+    let node = own_node(&mover.engine.spec);
     let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
     read_directory(mover, &mut frames);
     descend(mover, frames);
@@ -260,7 +261,7 @@ fn descend(mover: &mut Mover<'_>, mut frames: Vec<Frame>) {
             continue;
         }
         let level = &frames[depth - 1].level;
-        if level::looks_for_unknown(mover.engine, level)
+        if level::looks_for_unknown(&mover.engine.spec, level)
             && !checked_tree::is_of_manifest(mover.engine, &level.path.join(name.as_bytes()))
         {
             continue;
@@ -278,7 +279,7 @@ fn descend(mover: &mut Mover<'_>, mut frames: Vec<Frame>) {
                 }
                 let other_mount = level.source.metadata.identity.mount != level.root.mount;
                 mover.thread.strategy.directory(mover, &level);
-                let node = own_node(mover.engine);
+                let node = own_node(&mover.engine.spec);
                 frames.push(Frame { level, directories: VecDeque::new(), node });
                 if !(other_mount && mover.engine.spec.selection.one_file_system) {
                     read_directory(mover, &mut frames);
@@ -329,8 +330,8 @@ fn must_hand_back(mover: &Mover<'_>, depth: usize) -> bool {
 }
 
 /// The node of a directory that is entered here: if nothing is written, there is nothing to finish.
-fn own_node(engine: &Engine) -> FrameNode {
-    let fills = engine.spec.verb.fills();
+fn own_node(spec: &JobSpec) -> FrameNode {
+    let fills = spec.verb.fills();
     if fills { FrameNode::OnTheSpot } else { FrameNode::Inherited }
 }
 
@@ -529,7 +530,7 @@ fn take_names(mover: &mut Mover<'_>, frames: &mut [Frame], names: Vec<Seen>) {
     let at_sight = !is_remote && mover.thread.strategy.opens_at_sight(mover.engine, &frame.level);
     if is_remote {
         let all: Vec<&[u8]> = names.iter().map(|seen| seen.name.as_bytes()).collect();
-        frame.level.source.look_ahead(&all, level::follows(mover.engine, &frame.level));
+        frame.level.source.look_ahead(&all, level::follows(&mover.engine.spec, &frame.level));
     }
     let mut batch = Vec::with_capacity(if at_sight { 0 } else { names.len().min(BATCH) });
     // Announced: what it needs is on its way while the next one is planned, and while the one before is applied.

@@ -1,4 +1,5 @@
 //! Lists that do not name their hash function: BLAKE3 and SHA-256 both have 64 digits.
+use crate::context::Proof;
 use dmover_digest::Fold;
 use dmover_local::digest;
 use dmover_model::{
@@ -7,7 +8,6 @@ use dmover_model::{
 use dmover_schedule::time::Instant;
 
 use super::{Content, Part, Shown, Wanted};
-use crate::context::Engine;
 use crate::hash_guesses::FUNCTIONS;
 use crate::mover::Mover;
 use crate::sum;
@@ -19,9 +19,9 @@ fn with(item: &SumItem, hash: HashType, guess: Guess) -> SumItem {
 }
 
 /// The item with the function of the files before it, if its own function is not known.
-pub(super) fn likely(engine: &Engine, item: &SumItem) -> Option<SumItem> {
+pub(super) fn likely(proof: &Proof, item: &SumItem) -> Option<SumItem> {
     let is_open = item.expected.as_ref()?.guess == Some(Guess::Open);
-    let hash = engine.proof.guesses.only().filter(|_| is_open)?;
+    let hash = proof.guesses.only().filter(|_| is_open)?;
     Some(with(item, hash, Guess::Likely))
 }
 
@@ -37,7 +37,7 @@ pub(super) fn sum_with_both(
     let tried = FUNCTIONS.map(|hash| with(item, hash, Guess::Last));
     let wanted = tried.each_ref().map(Wanted::from);
     let made = if content.is_stream {
-        let policies = wanted.map(|wanted| sum::digest_policy(engine, wanted));
+        let policies = wanted.map(|wanted| sum::digest_policy(&engine.spec, wanted));
         digest::digest_stream(&mut mover.session, content, item.range, policies, shown)?
     } else {
         let parts = wanted.map(|wanted| sum::part_of(engine, wanted, content.metadata.size));

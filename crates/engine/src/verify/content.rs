@@ -25,7 +25,7 @@ pub(super) fn compare_chunk(engine: &Engine, length: u64) -> Option<u64> {
 pub(crate) fn compares_at_sight(engine: &Engine, level: &Level) -> bool {
     let both = level.target.as_ref().is_some_and(|target| !target.fresh);
     both && plan_names::asks_nothing_of_names(engine, level)
-        && verify::compares_closely(engine)
+        && verify::compares_closely(&engine.spec)
         && engine.spec.verify_policy().since.is_none()
 }
 

@@ -2,10 +2,13 @@
 //!
 //! A comparison runs as a copy that writes nothing: the same scan, the same checks of both sides. Differences are
 //! reported, and copied again if requested (`repair`).
+use crate::settable::Settable;
+use dmover_local::end::LocalEnd;
 use dmover_local::entry_attributes;
 use dmover_local::error::changed;
 use dmover_local::session::WriteError;
 use dmover_local::source::Content;
+use dmover_model::JobSpec;
 use dmover_model::{
     Against, ByteRange, CompareTask, DifferenceDetail, DifferenceKind, DifferenceSet, EntryError,
     EntryKind, EntryRecord, ErrorClass, FileRef, Identity, JudgeTask, LinkGroup, Metadata, Name,
@@ -41,8 +44,8 @@ enum Compared {
 }
 
 /// Whether the content of a file must be read.
-fn reads_content(engine: &Engine, path: &[u8]) -> bool {
-    let VerifyPolicy { level, sample_millionths, seed, .. } = engine.spec.verify_policy();
+fn reads_content(spec: &JobSpec, path: &[u8]) -> bool {
+    let VerifyPolicy { level, sample_millionths, seed, .. } = spec.verify_policy();
     *level >= VerifyLevel::Digest && is_sampled(*sample_millionths, *seed, path)
 }
 
@@ -63,11 +66,11 @@ fn forget_unproven(
 
 /// Ranges that differ, with those that could not be flushed.
 fn with_unflushed(
-    engine: &Engine,
+    end: &LocalEnd,
     file: Identity,
     ranges: Option<Vec<ByteRange>>,
 ) -> Option<Vec<ByteRange>> {
-    let unflushed = engine.end.unflushed.of(file);
+    let unflushed = end.unflushed.of(file);
     if unflushed.is_empty() {
         return ranges;
     }
@@ -87,8 +90,12 @@ fn scope<'a>(engine: &'a Engine, level: &Level, found: &Metadata) -> Scope<'a> {
 }
 
 /// A source entry as the destination should have it.
-fn wanted_sight<'a>(engine: &Engine, metadata: &Metadata, symlink: Option<&'a [u8]>) -> Sight<'a> {
-    let owner = (engine.settable.ids.user(metadata.uid), engine.settable.ids.group(metadata.gid));
+fn wanted_sight<'a>(
+    settable: &Settable,
+    metadata: &Metadata,
+    symlink: Option<&'a [u8]>,
+) -> Sight<'a> {
+    let owner = (settable.ids.user(metadata.uid), settable.ids.group(metadata.gid));
     Sight { owner, ..Sight::of(metadata, symlink) }
 }
 
@@ -122,17 +129,17 @@ fn compare(
     }
     let last = record.destination_name().as_bytes();
     let link = symlink_at(level, last, found, record.metadata.kind)?;
-    let expected = wanted_sight(engine, &record.metadata, record.symlink.as_deref());
+    let expected = wanted_sight(&engine.settable, &record.metadata, record.symlink.as_deref());
     let sight = Sight::of(found, link.as_deref());
     let mut kinds = differences(expected, sight, scope(engine, level, found));
     let mut ranges = None;
-    if compares_closely(engine) && !kinds.kinds.has(DifferenceKind::Type) {
+    if compares_closely(&engine.spec) && !kinds.kinds.has(DifferenceKind::Type) {
         if record.metadata.kind == EntryKind::File {
             let pair = match mover.entry.pair.take() {
                 Some(pair) => pair,
                 None => compare_content::open_pair(engine, level, record, found, mover.permit())?,
             };
-            if reads_content(engine, level.path.join(record.name.as_bytes()).as_bytes()) {
+            if reads_content(&engine.spec, level.path.join(record.name.as_bytes()).as_bytes()) {
                 let common = pair.common();
                 let shown = || level.target_path(last);
                 let (content, expected) = (&pair.destination, record.metadata.mtime);
@@ -149,7 +156,7 @@ fn compare(
             kinds = kinds.and(alike::pinned_differences(engine, level, record)?);
         }
     }
-    let ranges = with_unflushed(engine, found.identity, ranges);
+    let ranges = with_unflushed(&engine.end, found.identity, ranges);
     let finding = Finding::new(kinds, ranges, (expected, sight));
     let versions = (record.metadata.version(), found.version());
     Ok(Compared::Done(finding.between(Some(versions.0), versions.1)))
@@ -199,11 +206,12 @@ fn left_over(
     };
     let last = now.record.destination_name().as_bytes();
     let link = symlink_at(level, last, found, now.record.metadata.kind)?;
-    let expected = wanted_sight(engine, &now.record.metadata, now.record.symlink.as_deref());
+    let expected =
+        wanted_sight(&engine.settable, &now.record.metadata, now.record.symlink.as_deref());
     let sight = Sight::of(found, link.as_deref());
     let kinds = differences(expected, sight, scope(engine, level, found)).kinds;
     let more = match now.record.metadata.kind {
-        _ if !compares_closely(engine) || !kinds.is_empty() => Differing::default(),
+        _ if !compares_closely(&engine.spec) || !kinds.is_empty() => Differing::default(),
         EntryKind::File => {
             let pair =
                 compare_content::open_pair(engine, level, &now.record, found, mover.permit())?;
@@ -244,7 +252,7 @@ pub(crate) fn verify_directory(mover: &mut Mover<'_>, level: &Level) {
     if finding::is_untouched(engine, &found) {
         return engine.reports.count(Counter::EntriesCompared);
     }
-    let expected = wanted_sight(engine, &level.source.metadata, None);
+    let expected = wanted_sight(&engine.settable, &level.source.metadata, None);
     let differing = match directory_differences(engine, level, &found) {
         Ok(differing) => differing,
         Err(error) => return engine.error(error),
@@ -432,20 +440,20 @@ fn judge(mover: &mut Mover<'_>, task: &JudgeTask) -> Result<(), EntryError> {
     if Some(record.metadata.version()) != source {
         return Err(changed(Side::Source, source_path));
     }
-    let expected = wanted_sight(engine, &record.metadata, None);
+    let expected = wanted_sight(&engine.settable, &record.metadata, None);
     let sight = Sight::of(found, None);
     let kinds = differences(expected, sight, scope(engine, &level, found));
     let pair = compare_content::open_pair(engine, &level, record, found, mover.permit())?;
     let kinds = kinds.and(alike::pair_attributes(engine, &level, record, &pair)?);
-    let ranges = with_unflushed(engine, found.identity, Some(ranges));
+    let ranges = with_unflushed(&engine.end, found.identity, Some(ranges));
     let finding = Finding::new(kinds, ranges, (expected, sight));
     let finding = finding.between(source, destination);
     conclude(mover, &level, &planned, finding).map_err(|failed| failed.error)
 }
 
 /// Whether attributes and content are compared that statx does not show.
-fn compares_closely(engine: &Engine) -> bool {
-    engine.spec.verify_policy().level >= VerifyLevel::Digest
+fn compares_closely(spec: &JobSpec) -> bool {
+    spec.verify_policy().level >= VerifyLevel::Digest
 }
 
 /// Differences between a directory and the `found` one.
@@ -454,9 +462,9 @@ fn directory_differences(
     level: &Level,
     found: &Metadata,
 ) -> Result<Differing, EntryError> {
-    let expected = wanted_sight(engine, &level.source.metadata, None);
+    let expected = wanted_sight(&engine.settable, &level.source.metadata, None);
     let kinds = differences(expected, Sight::of(found, None), scope(engine, level, found));
-    let Some(target) = level.target.as_ref().filter(|_| compares_closely(engine)) else {
+    let Some(target) = level.target.as_ref().filter(|_| compares_closely(&engine.spec)) else {
         return Ok(kinds);
     };
     let attributes =

@@ -167,7 +167,7 @@ fn compare_record_content(
     let Checked { level, name, found, record } = checked;
     let engine = mover.engine;
     let is_file = found.kind == EntryKind::File && record.body.kind == EntryKind::File;
-    if !is_file || !verify::reads_content(engine, record.path.as_bytes()) {
+    if !is_file || !verify::reads_content(&engine.spec, record.path.as_bytes()) {
         return Ok(Content::Unread);
     }
     let Some(recorded) = &record.body.content else {
@@ -384,11 +384,11 @@ fn finding_of(
     let link = both.then(|| level.source.checked_symlink(name.as_bytes())).transpose()?;
     let facts = &level.source.facts;
     let mut kinds = record_differences(engine, (found, facts), link.as_deref(), record);
-    if verify::compares_closely(engine) && found.kind == record.body.kind {
+    if verify::compares_closely(&engine.spec) && found.kind == record.body.kind {
         kinds = kinds.and(recorded_attributes(engine, level, name, found, record)?);
     }
     let sights = (recorded_sight(record), Sight::of(found, link.as_deref()));
-    let ranges = verify::with_unflushed(engine, found.identity, ranges);
+    let ranges = verify::with_unflushed(&engine.end, found.identity, ranges);
     Ok(Finding::new(kinds, ranges, sights).between(None, found.version()))
 }
 
@@ -410,7 +410,7 @@ fn recorded_attributes(
         &engine.local(),
         &level.source,
         &entry,
-        level::follows(engine, level),
+        level::follows(&engine.spec, level),
     );
     let open = open.map_err(at_destination)?;
     Ok(manifest_attributes::extended_differences(
@@ -430,7 +430,7 @@ fn finding_of_root(
     let facts = &level.source.facts;
     let mut kinds = record_differences(engine, (found, facts), None, record);
     let extended = &record.body.extended;
-    if verify::compares_closely(engine) && *extended != Extended::default() {
+    if verify::compares_closely(&engine.spec) && *extended != Extended::default() {
         let present = entry_attributes::attributes_of(&engine.local(), &level.source)
             .map_err(at_destination)?;
         let more = manifest_attributes::extended_differences(

@@ -56,7 +56,7 @@ pub(super) fn repair_record(
     check_source(engine, path, (metadata, symlink), (record, &above.source.facts))?;
     if record.body.extended != Extended::default() {
         let shown = || above.source_path(name.as_bytes());
-        let follows = level::follows(engine, &above);
+        let follows = level::follows(&engine.spec, &above);
         let open = entry_attributes::open_entry(&engine.local(), &above.source, &entry, follows)?;
         check_attributes(engine, &open.attributes, record, &shown)?;
     }
@@ -189,7 +189,7 @@ fn check_source(
         // It was not this process that has made the source.
         unprivileged: None,
     };
-    let sight = verify::wanted_sight(engine, metadata, symlink);
+    let sight = verify::wanted_sight(&engine.settable, metadata, symlink);
     let kinds = differences(recorded_sight(record), sight, scope).kinds;
     if kinds.is_empty() { Ok(()) } else { Err(unlike(path, &kinds.words())) }
 }
