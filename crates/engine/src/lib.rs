@@ -10,6 +10,7 @@ mod alike;
 mod answers;
 mod apply;
 mod bounds;
+mod bring;
 mod case;
 mod catalog_survey;
 mod checked_tree;

@@ -3,7 +3,7 @@ use dmover_local::session::WriteError;
 use dmover_local::source::Opened;
 use dmover_model::{FileRef, LinkGroup, Metadata, Name, Verb};
 
-use crate::apply;
+use crate::bring;
 use crate::checked_tree;
 use crate::context::Engine;
 use crate::large;
@@ -46,7 +46,7 @@ impl Strategy for Filling {
         planned: &Planned,
         opened: Option<Opened>,
     ) -> Result<CopyResult, WriteError> {
-        apply::bring(mover, level, planned, opened)
+        bring::bring(mover, level, planned, opened)
     }
 
     fn large_file(

@@ -5,7 +5,7 @@
 use dmover_local::error::is_locked_out;
 use dmover_local::session::WriteError;
 use dmover_local::source::Opened;
-use dmover_model::{Action, EntryError, EntryKind, Event, Item, Operation, Side, Verb, When};
+use dmover_model::{Action, EntryError, EntryKind, Event, Item};
 use dmover_observe::{Counter, activity};
 use dmover_plan::decide::Decision;
 use dmover_plan::itemize;
@@ -15,19 +15,16 @@ use crate::alike;
 use crate::catalog_survey;
 use crate::context::Engine;
 use crate::extra;
-use crate::file;
-use crate::inspect;
 use crate::level;
-use crate::level::{Level, TargetDirectory};
+use crate::level::Level;
 use crate::made;
 use crate::mover::Mover;
 use crate::plan_entry;
 use crate::planned::{CopyResult, Planned};
-use crate::snapshot;
 
 pub(crate) mod deferred_rename;
 
-/// Applies a batch of planned entries of one directory. [`Self::announce`] comes first if they are many and the source is
+/// Applies a batch of planned entries of one directory. [`announce`] comes first if they are many and the source is
 /// read through messages.
 pub(crate) fn apply(mover: &mut Mover<'_>, level: &Level, batch: Vec<Planned>) {
     for planned in batch {
@@ -108,108 +105,6 @@ pub(crate) fn apply_opened(
         }
     }
     false
-}
-
-/// Carries out the decision for an entry.
-pub(crate) fn bring(
-    mover: &mut Mover<'_>,
-    level: &Level,
-    planned: &Planned,
-    opened: Option<Opened>,
-) -> Result<CopyResult, WriteError> {
-    let record = &planned.record;
-    if let Decision::Refuse(class, words) = planned.decision {
-        let path = level.target_path(record.destination_name().as_bytes());
-        let operation = Operation::Create;
-        return Err(EntryError::plain(Side::Destination, operation, class, path, words).into());
-    }
-    match planned.decision {
-        Decision::Skip => return Ok(made::digest_of_skipped(mover, level, record)?),
-        Decision::Clear if !mover.engine.spec.policy.dry_run => {
-            extra::delete::clear(mover, level, planned);
-            return Ok(CopyResult::otherwise(Decision::Clear));
-        }
-        Decision::Clear if !extra::delete::clear(mover, level, planned) => {
-            return Ok(CopyResult::otherwise(Decision::Clear));
-        }
-        Decision::Clear => {
-            let instead = Some(Decision::Replace);
-            return Ok(CopyResult { instead, ..would_move(mover.engine, level, planned) });
-        }
-        Decision::Compare => {
-            if let Some(decision) = inspect::compare_with_source(mover, level, planned)? {
-                return bring_instead(mover, level, planned, decision);
-            }
-            if mover.engine.spec.verb != Verb::Sync {
-                // What is equal keeps its attributes, whatever they are.
-                let kept = made::digest_of_skipped(mover, level, record)?;
-                return Ok(CopyResult { instead: Some(Decision::Skip), ..kept });
-            }
-            return inspect(mover, level, planned);
-        }
-        Decision::Inspect => return inspect(mover, level, planned),
-        _ => {}
-    }
-    let target = match &level.target {
-        Some(target) if !mover.engine.spec.policy.dry_run => target,
-        _ if planned.is_in_base() => {
-            return Ok(CopyResult::otherwise(Decision::Share));
-        }
-        _ => return Ok(would_move(mover.engine, level, planned)),
-    };
-    mover.check_lease(level, record.destination_name().as_bytes())?;
-    if let Some(moved) = snapshot::take_from_base(mover, level, target, planned)? {
-        return Ok(moved);
-    }
-    let result = match record.metadata.kind {
-        EntryKind::File => file::bring_file(mover, level, target, planned, opened),
-        _ => file::bring_other(mover, level, target, record, planned.decision).map_err(Into::into),
-    };
-    result.map_err(|e| WriteError { error: explain(mover, target, planned, e.error), ..e })
-}
-
-/// Carries out another decision than the planned one.
-fn bring_instead(
-    mover: &mut Mover<'_>,
-    level: &Level,
-    planned: &Planned,
-    decision: Decision,
-) -> Result<CopyResult, WriteError> {
-    let planned = Planned { decision, ..planned.clone() };
-    let moved = bring(mover, level, &planned, None)?;
-    Ok(CopyResult { instead: Some(decision), ..moved })
-}
-
-/// Sets the attributes of an entry with the right content.
-fn inspect(
-    mover: &mut Mover<'_>,
-    level: &Level,
-    planned: &Planned,
-) -> Result<CopyResult, WriteError> {
-    let needed = inspect::dress_if_unlike(mover, level, planned)?;
-    if needed == Decision::Replace {
-        return bring_instead(mover, level, planned, needed);
-    }
-    // What is left as it was counts for a manifest like anything that was skipped.
-    let kept = made::digest_of_skipped(mover, level, &planned.record);
-    // Other attributes have moved the change time, so another attempt would skip the entry.
-    let in_place = needed == Decision::Inspect;
-    let kept = kept.map_err(|error| WriteError { error, in_place })?;
-    Ok(CopyResult { instead: Some(needed), ..kept })
-}
-
-fn explain(
-    mover: &Mover<'_>,
-    target: &TargetDirectory,
-    planned: &Planned,
-    error: EntryError,
-) -> EntryError {
-    const EEXIST: i32 = 17;
-    let create = error.operation == Operation::Create && planned.decision == Decision::Create;
-    if error.errno == EEXIST && create {
-        return mover.session.taken(target, planned.record.destination_name().as_bytes());
-    }
-    error
 }
 
 /// Counts, times and reports the action on an entry.
@@ -306,25 +201,6 @@ pub(crate) fn account(
             ),
         }));
     }
-}
-
-/// The bytes that a dry run reports for an entry; holes are not copied.
-fn would_move(engine: &Engine, level: &Level, planned: &Planned) -> CopyResult {
-    let record = &planned.record;
-    let size = match record.metadata.kind {
-        EntryKind::File => record.metadata.size,
-        _ => return CopyResult::default(),
-    };
-    let has_holes = record.metadata.may_have_holes()
-        && level.source.facts.local
-        && level.root.range.is_none()
-        && engine.spec.policy.sparse != When::Never;
-    if !has_holes {
-        return CopyResult::bytes(size);
-    }
-    // What cannot be opened will be an error of the copy.
-    let follows = level::follows(&engine.spec, level);
-    CopyResult::bytes(level.source.data_in(record.name.as_bytes(), follows, size))
 }
 
 fn counter_of(kind: EntryKind) -> Counter {

@@ -6,7 +6,7 @@ use dmover_local::session::WriteError;
 use dmover_model::{ByteRange, Content, EntryKind, ErrorClass, LinkGroup, Side};
 use dmover_plan::verify::merged;
 
-use crate::apply;
+use crate::bring;
 use crate::compare_content;
 use crate::directory;
 use crate::file;
@@ -48,7 +48,7 @@ pub(super) fn repair(
             mended => return mended,
         }
     }
-    apply::bring(mover, level, planned, None)?;
+    bring::bring(mover, level, planned, None)?;
     let Some(recorded) = recorded else { return Ok(()) };
     // This shows whether the source was replaced after it was compared with the manifest.
     let now = plan_entry::look_again(mover, level, record)?;
