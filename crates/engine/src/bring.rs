@@ -1,4 +1,9 @@
 //! Carries out the decision for an entry of a copy, a pass or a repair.
+use dmover_local::session::WriteError;
+use dmover_local::source::Opened;
+use dmover_model::{EntryError, EntryKind, Operation, Side, Verb, When};
+use dmover_plan::decide::Decision;
+
 use crate::context::Engine;
 use crate::extra;
 use crate::file;
@@ -9,10 +14,6 @@ use crate::made;
 use crate::mover::Mover;
 use crate::planned::{CopyResult, Planned};
 use crate::snapshot;
-use dmover_local::session::WriteError;
-use dmover_local::source::Opened;
-use dmover_model::{EntryError, EntryKind, Operation, Side, Verb, When};
-use dmover_plan::decide::Decision;
 
 /// Carries out the decision for an entry.
 pub(crate) fn bring(

@@ -2,7 +2,7 @@
 use dmover_local::entry_attributes;
 use dmover_local::error::changed;
 use dmover_local::session::WriteError;
-use dmover_model::{ByteRange, EntryError, EntryKind, Side};
+use dmover_model::{ByteRange, EntryError, EntryKind, Side, When};
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 
@@ -33,14 +33,18 @@ pub(crate) fn compare_with_source(
     let last = planned.record.destination_name().as_bytes();
     let is_doubtful = mover.entry.is_doubtful
         || mover.engine.doubts.has(&level.path, planned.record.name.as_bytes());
-    if is_doubtful || storage::is_suspect(mover.engine, level, last, (found.ctime, found.size)) {
+    let is_suspect = || storage::is_suspect(mover.engine, level, last, (found.ctime, found.size));
+    let is_unproven = is_doubtful || is_suspect();
+    if is_unproven {
         // If an earlier run could not write it, memory may still have what storage has not.
         pair.destination.forget(all.end);
     }
     let differs = compare_content::compare_range(mover, level, &planned.record, &pair, all)?;
+    let writes_holes = mover.engine.spec.policy.sparse == When::Never;
+    let may_lack_size = is_unproven && pair.may_lack_size(writes_holes);
     drop(pair);
     mover.engine.reports.count(Counter::FilesCompared);
-    if differs.is_empty() {
+    if differs.is_empty() && !may_lack_size {
         if written {
             doubts::note_written(mover.engine, level, &planned.record.name, &metadata);
         }

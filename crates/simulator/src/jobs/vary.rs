@@ -67,9 +67,8 @@ fn vary_policy(policy: &mut CopyPolicy, random: &mut ChaCha8Rng) {
     let engines = [CopyEngine::Auto, CopyEngine::Kernel, CopyEngine::Buffered, CopyEngine::Direct];
     let whens = [When::Auto, When::Never];
     policy.engine = engines.choose(random).copied().unwrap_or_default();
-    // Not `Never`: of a file of written zeroes whose flush failed, storage may lack the size, which a comparison with the
-    // source cannot see (docs/roadmap.md).
-    policy.sparse = [When::Auto, When::Always].choose(random).copied().unwrap_or_default();
+    policy.sparse =
+        [When::Auto, When::Always, When::Never].choose(random).copied().unwrap_or_default();
     policy.reflink = whens.choose(random).copied().unwrap_or_default();
     policy.buffer_bytes = random.random_bool(0.3).then_some(4096);
     policy.split_bytes = random.random_bool(0.7).then_some(16 << 10);
