@@ -6,116 +6,54 @@
 //! *shelf*) and return last in, first out. This order is depth first, so that memory grows with the depth of the tree
 //! and not with its size.
 use dmover_model::{
-    Budget, DirectoryRef, DoneParts, EntryError, ErrorClass, NewNode, NewTask, Operation, Outcome,
-    Parent, PartialFile, PathBytes, SealTask, Side, Task, TaskId, TaskKind, TreePath, Work,
+    Budget, DirectoryRef, DoneParts, ErrorClass, NewNode, NewTask, Outcome, PartialFile, SealTask,
+    Task, TaskId, TaskKind, Work,
 };
-use std::collections::HashMap;
 
+mod change_log;
+mod in_flight;
+mod nodes;
+mod phases;
+mod task_maker;
 mod terms;
+mod window;
+use change_log::ChangeLog;
+use in_flight::InFlightTasks;
+use nodes::{Node, Nodes, part_failure};
+use phases::Phases;
+use task_maker::TaskMaker;
+use window::TaskWindow;
 
+pub use phases::Phase;
 pub use terms::{
     Change, Command, Input, LeftNode, LinkSupply, NodeId, PartNote, Shelved, TaskCounts,
 };
 
-/// If a task has returned more names than this, they are scanned again instead of being remembered.
-const GIVEN_MAX: usize = 1 << 16;
-/// The aimed number of tasks that end per second, whatever the number of movers.
-const TASKS_PER_S: u64 = 2000;
-/// The longest time budget of a task.
-const TIME_MS_MAX: u64 = 30_000;
-/// With this many large files that wait to be started, the scan for more entries waits.
-const UNOPENED_MAX: usize = 4096;
-
-#[derive(Debug)]
-struct Node {
-    parent: Option<NodeId>,
-    /// The number of open tasks and nodes below it, and the task that reported it.
-    holds: u64,
-    finish: TaskKind,
-    note: PartNote,
-    /// A mover of an earlier run may still write to its temporary file: this run starts the file again.
-    begins_anew: bool,
-    /// The task that reported it has begun again, and has its own node for the same directory: movers may still be at
-    /// work in it when nothing below this node is left. It is finished with the directories that links have changed.
-    is_of_earlier_holder: bool,
-}
-
-#[derive(Debug)]
-struct InFlightTask {
-    node: Option<NodeId>,
-    large: bool,
-    /// It is a chunk of a large file.
-    chunk: bool,
-    /// It is not recorded in the journal.
-    begun_anew: bool,
-    /// Nodes that this task has reported; they stay open as long as it may report more below them.
-    reported: Vec<NodeId>,
-    /// Nodes that earlier holders of the task have reported: they must still be finished, but the present holder counts
-    /// its own nodes from zero.
-    earlier: Vec<NodeId>,
-    /// The paths that it has returned, if they are remembered.
-    given: Vec<TreePath>,
-    /// Expired leases of this task and its ancestors: work that it returns may have been started under them.
-    lost: Vec<u32>,
-}
-
-/// The phase of a job. The phases follow each other in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// Renames at the source since the last pass are repeated at the destination.
-    Renames,
-    /// The tree is scanned and its entries are copied, compared or hashed.
-    Tree,
-    /// The additional names of files with several hard links are created.
-    Links,
-    /// Names that only the destination has are deleted.
-    Extra,
-    /// Completed directories get their times.
-    Dirty,
-    /// The catalog is updated with the state of both sides.
-    Catalog,
-    /// Every task has ended.
-    Finished,
-}
-
 /// The state of one job.
 #[derive(Debug)]
 pub struct Coordinator {
-    /// The most tasks that may be issued, counted for large files and for others separately, so that neither delays the
-    /// other.
-    window: usize,
-    /// The budget of one task: the initial one, and the present one.
-    base: Budget,
-    budget: Budget,
-    next_task: u64,
-    next_node: u64,
-    flights: HashMap<TaskId, InFlightTask>,
-    out: TaskCounts,
-    nodes: HashMap<NodeId, Node>,
-    shelf: TaskCounts,
+    /// How many tasks may be issued, and how many are.
+    window: TaskWindow,
+    /// Numbers new tasks.
+    tasks: TaskMaker,
+    /// Issued tasks.
+    in_flight: InFlightTasks,
+    /// Directories and large files that wait for tasks.
+    nodes: Nodes,
+    /// What the job does at present.
+    phases: Phases,
+    /// Changes for the journal.
+    changes: ChangeLog,
     /// The driver has more tasks to supply.
     more: bool,
-    /// The number of shelved large files that no mover has started.
-    unopened: usize,
-    phase: Phase,
-    /// A request to the ledger is not yet answered.
+    /// A request to the ledger or the driver is not yet answered.
     fetching: bool,
-    /// The next link groups continue a group that is still in progress.
-    serial: bool,
-    links_exhausted: bool,
-    extra_exhausted: bool,
-    /// The job has a catalog.
-    surveys: bool,
+    /// The job takes no new work.
     stopping: bool,
+    /// The last command was sent.
     ended: bool,
-    /// Changes for the journal; `None`: there is no journal.
-    changes: Option<Vec<Change>>,
-    /// Paths that tasks return are remembered until the tasks end.
-    remembers: bool,
     /// Movers of an earlier run may still be running.
     fenced: bool,
-    /// The present change is recorded even though the job stops: a part of a large file is done.
-    keeps_part: bool,
 }
 
 impl Coordinator {
@@ -127,42 +65,31 @@ impl Coordinator {
 
     /// The present phase of the job.
     pub fn phase(&self) -> Phase {
-        self.phase
+        self.phases.present()
     }
 
     /// A coordinator that keeps at most about `window` tasks of large files in the queue, and as many others.
     pub fn new(window: usize, budget: Budget) -> Self {
         Self {
-            window: window.max(1),
-            base: budget,
-            budget,
-            next_task: 0,
-            next_node: 0,
-            flights: HashMap::new(),
-            out: TaskCounts::default(),
-            nodes: HashMap::new(),
-            shelf: TaskCounts::default(),
+            window: TaskWindow::new(window),
+            tasks: TaskMaker::new(budget),
+            in_flight: InFlightTasks::default(),
+            nodes: Nodes::default(),
+            phases: Phases::new(),
+            changes: ChangeLog::default(),
             more: false,
-            unopened: 0,
-            phase: Phase::Tree,
             fetching: false,
-            serial: false,
-            links_exhausted: false,
-            extra_exhausted: false,
-            surveys: false,
             stopping: false,
             ended: false,
-            changes: None,
-            remembers: false,
             fenced: false,
-            keeps_part: false,
         }
     }
 
     /// For movers that may lose a task at any time: the next holder of the task skips what was already returned.
     #[must_use]
-    pub fn remembering(self) -> Self {
-        Self { remembers: true, ..self }
+    pub fn remembering(mut self) -> Self {
+        self.in_flight.remember();
+        self
     }
 
     /// For a run after movers that may still be running: no mover writes to files that they may write to.
@@ -174,40 +101,35 @@ impl Coordinator {
     /// Sets how many tasks can be in progress at a time. A larger fleet gets larger tasks, so that the coordinator
     /// keeps up with their ends.
     pub fn widen(&mut self, places: usize) {
-        self.window = (places * 4).max(1);
-        let time_ms = (places as u64 * 1000 / TASKS_PER_S).clamp(self.base.time_ms, TIME_MS_MAX);
-        let entries = self.base.entries * time_ms / self.base.time_ms.max(1);
-        self.budget = Budget { time_ms, entries, ..self.base };
+        self.window.resize(places * 4);
+        self.tasks.widen(places);
     }
 
     /// Records changes for a journal. Then started work stays recorded after a stop.
     #[must_use]
-    pub fn journalled(self) -> Self {
-        Self { changes: Some(Vec::new()), ..self }
+    pub fn journalled(mut self) -> Self {
+        self.changes.open();
+        self
     }
 
     /// Uses a catalog: it is checked before the tree and written after it.
     #[must_use]
     pub fn surveying(self) -> Self {
-        Self { surveys: true, phase: Phase::Renames, ..self }
+        Self { phases: Phases::surveying(), ..self }
     }
 
     /// The changes since the last call.
     pub fn take_changes(&mut self) -> Vec<Change> {
-        self.changes.as_mut().map(std::mem::take).unwrap_or_default()
+        self.changes.take()
     }
 
     fn change(&mut self, change: impl FnOnce() -> Change) {
-        // The run that resumes the job repeats everything that happens after a stop.
-        let counts = !self.stopping || self.keeps_part;
-        if let Some(changes) = self.changes.as_mut().filter(|_| counts) {
-            changes.push(change());
-        }
+        self.changes.record(self.stopping, change);
     }
 
     /// The number of tasks that are issued or shelved.
     pub fn pending(&self) -> u64 {
-        (self.flights.len() + self.shelf.total()) as u64
+        (self.in_flight.len() + self.window.shelved()) as u64
     }
 
     /// Takes an event and returns the commands that follow, in order.
@@ -235,40 +157,38 @@ impl Coordinator {
                 }
             }
             Input::Report(task, outcome) => {
-                self.keeps_part = self.is_part_done(task, &outcome);
+                self.changes.keep_part(self.is_part_done(task, &outcome));
                 self.take_outcome(task, outcome, &mut out);
-                self.keeps_part = false;
+                self.changes.keep_part(false);
             }
             Input::Done(task, outcome) => {
                 let work = outcome.work;
-                self.keeps_part = self.is_part_done(task, &outcome);
+                self.changes.keep_part(self.is_part_done(task, &outcome));
                 self.take_outcome(task, outcome, &mut out);
-                if self.flights.get(&task).is_some_and(|flight| !flight.begun_anew) {
+                if self.in_flight.is_recorded(task) {
                     self.change(|| Change::Ended(task, work));
                 }
-                self.keeps_part = false;
+                self.changes.keep_part(false);
                 self.end_flight(task, &mut out);
             }
             Input::Expired(task) => self.expired(task, &mut out),
             Input::Returned(task) => self.returned(task, &mut out),
             Input::Withdrawn(task) => {
-                if matches!(task.kind, TaskKind::Seal(_)) && self.changes.is_none() {
+                if matches!(task.kind, TaskKind::Seal(_)) && !self.changes.is_open() {
                     // A large file that was begun is always sealed, or its temporary would stay.
                     out.push(Command::Publish(task));
-                } else if let Some(flight) = self.flights.get(&task.id) {
-                    let node = flight.node;
+                } else if let Some(node) = self.in_flight.get(task.id).map(|flight| flight.node) {
                     self.abandon(node, task.kind, &mut out);
                     self.end_flight(task.id, &mut out);
                 }
             }
             Input::GivenUp(task) => {
-                if let Some(flight) = self.flights.get(&task.id)
+                if let Some(node) = self.in_flight.get(task.id).map(|flight| flight.node)
                     && matches!(
                         task.kind,
                         TaskKind::Chunk(_) | TaskKind::Hash(_) | TaskKind::Compare(_)
                     )
                 {
-                    let node = flight.node;
                     self.fail_node(
                         node,
                         ErrorClass::Fenced,
@@ -281,8 +201,7 @@ impl Coordinator {
             Input::Unshelved(tasks) => {
                 self.fetching = false;
                 for Shelved { node, task } in tasks {
-                    *self.shelf.of(&task.kind) -= 1;
-                    self.unopened -= usize::from(matches!(task.kind, TaskKind::Open { .. }));
+                    self.window.unshelve(&task.kind);
                     self.publish(node, task, &mut out);
                 }
             }
@@ -290,7 +209,7 @@ impl Coordinator {
             Input::Dirty(directories) => self.take_dirty(directories, &mut out),
             Input::Extra(tasks) => {
                 self.fetching = false;
-                self.extra_exhausted = tasks.is_empty();
+                self.phases.set_extra(!tasks.is_empty());
                 self.add(tasks.into_iter().map(|kind| (None, kind)), None, &mut out);
             }
             Input::Survey(tasks) => self.take_survey(tasks, &mut out),
@@ -310,42 +229,24 @@ impl Coordinator {
     }
 
     fn take_outcome(&mut self, task: TaskId, outcome: Outcome, out: &mut Vec<Command>) {
-        let Some(flight) = self.flights.get(&task) else { return };
-        let inherited = flight.node;
+        let Some(inherited) = self.in_flight.get(task).map(|flight| flight.node) else { return };
         for NewNode { parent, finish, done } in outcome.nodes {
-            let parent = self.resolve(task, inherited, parent);
-            self.hold(parent);
-            let id = NodeId(self.next_node);
-            self.next_node += 1;
-            self.change(|| Change::Waiting { node: id, parent, finish: finish.clone() });
-            let note = PartNote::default();
-            let node = Node {
-                parent,
-                holds: 1,
-                finish,
-                note,
-                begins_anew: false,
-                is_of_earlier_holder: false,
-            };
-            self.nodes.insert(id, node);
+            let parent = self.in_flight.resolve(task, parent);
+            let node = self.nodes.number();
+            self.change(|| Change::Waiting { node, parent, finish: finish.clone() });
+            self.nodes.add(node, parent, finish);
             let DoneParts { ranges: covered, pieces } = done;
-            self.note_parts(id, PartNote { covered, pieces, ..PartNote::default() });
-            if let Some(flight) = self.flights.get_mut(&task) {
-                flight.reported.push(id);
-            }
+            self.note_parts(node, PartNote { covered, pieces, ..PartNote::default() });
+            self.in_flight.add_node(task, node);
         }
-        if let Some(id) = inherited.filter(|id| self.nodes.contains_key(id)) {
+        if let Some(id) = inherited.filter(|id| self.nodes.has(*id)) {
             let (failure, differing) = (outcome.chunk_failure, outcome.differing);
             let covered = outcome.covered.into_iter().collect();
             let pieces = outcome.pieces.into_iter().collect();
             self.note_parts(id, PartNote { failure, covered, pieces, differing });
         }
         if !outcome.links.is_empty() {
-            // Also when the link phase has seen all names already: these are new.
-            self.links_exhausted = false;
-            if matches!(self.phase, Phase::Extra | Phase::Dirty) {
-                self.phase = Phase::Links;
-            }
+            self.phases.add_links();
             out.push(Command::RecordLinks(outcome.links));
         }
         if !outcome.dirty.is_empty() {
@@ -357,20 +258,15 @@ impl Coordinator {
             out.push(Command::TakeSurvey(outcome.survey));
         }
         if !outcome.extra.is_empty() {
-            self.extra_exhausted = false;
+            self.phases.set_extra(true);
             out.push(Command::RecordExtra(outcome.extra));
         }
         let tasks: Vec<_> = outcome
             .tasks
             .into_iter()
-            .map(|NewTask { parent, kind }| (self.resolve(task, inherited, parent), kind))
+            .map(|NewTask { parent, kind }| (self.in_flight.resolve(task, parent), kind))
             .collect();
-        if self.remembers
-            && let Some(flight) = self.flights.get_mut(&task)
-            && flight.given.len() <= GIVEN_MAX
-        {
-            flight.given.extend(tasks.iter().flat_map(|(_, kind)| kind.gives()));
-        }
+        self.in_flight.give(task, tasks.iter().map(|(_, kind)| kind));
         self.add(tasks.into_iter(), Some(task), out);
     }
 
@@ -379,8 +275,7 @@ impl Coordinator {
             return;
         }
         self.change(|| Change::Noted(id, note.clone()));
-        let Some(Node { note: known, .. }) = self.nodes.get_mut(&id) else { return };
-        known.merge(note);
+        self.nodes.note(id, note);
     }
 
     /// Takes over the state of an earlier run. Nodes with nothing below them were about to be finished.
@@ -390,55 +285,13 @@ impl Coordinator {
         (task, node): (TaskId, NodeId),
         out: &mut Vec<Command>,
     ) {
-        self.next_task = self.next_task.max(task.0);
-        self.next_node = self.next_node.max(node.0);
-        self.phase = Phase::Tree;
+        self.tasks.skip_to(task);
+        self.phases.begin_tree();
         // The tasks come next.
         self.fetching = true;
-        let mut ended = Vec::new();
-        for LeftNode { id, parent, holds, finish, note } in nodes {
-            // One hold more, so that nothing ends before all are known.
-            ended.extend((holds == 0).then_some(id));
-            let holds = holds.max(1);
-            let node = Node {
-                parent,
-                holds,
-                finish,
-                note,
-                begins_anew: false,
-                is_of_earlier_holder: true,
-            };
-            self.nodes.insert(id, node);
-        }
-        for id in ended {
+        for id in self.nodes.resume(nodes, node) {
             self.release(Some(id), out);
         }
-    }
-
-    fn resolve(&self, task: TaskId, inherited: Option<NodeId>, parent: Parent) -> Option<NodeId> {
-        match parent {
-            Parent::Inherited => inherited,
-            Parent::New(index) => {
-                self.flights.get(&task).and_then(|f| f.reported.get(index)).copied().or(inherited)
-            }
-        }
-    }
-
-    fn hold(&mut self, node: Option<NodeId>) {
-        if let Some(node) = node.and_then(|n| self.nodes.get_mut(&n)) {
-            node.holds += 1;
-        }
-    }
-
-    fn room(&self) -> TaskCounts {
-        let TaskCounts { large, small } = self.out;
-        let left = |out: usize| self.window.saturating_sub(out);
-        let mut room = TaskCounts { large: left(large), small: left(small) };
-        if self.unopened >= UNOPENED_MAX {
-            // Each holds a directory open in memory: the search waits until some are done.
-            room.small = 0;
-        }
-        room
     }
 
     /// Publishes as many tasks as the window allows and shelves the rest.
@@ -449,69 +302,58 @@ impl Coordinator {
         out: &mut Vec<Command>,
     ) {
         let mut shelved = Vec::new();
-        let from = origin.and_then(|origin| self.flights.get(&origin));
-        let lost = from.map_or(Vec::new(), |flight| flight.lost.clone());
+        let lost = origin.map_or(Vec::new(), |origin| self.in_flight.lost(origin));
         for (node, kind) in tasks {
-            self.hold(node);
-            let mut task = Shelved { node, task: self.number(kind) };
+            self.nodes.hold(node);
+            let mut task = Shelved { node, task: self.tasks.make(kind) };
             task.task.lost_above.clone_from(&lost);
             if !task.task.kind.is_begun_anew() {
                 self.change(|| Change::Added { task: task.clone(), origin });
             }
             // Dropping it because of a stop is not recorded.
-            let keeps_part = std::mem::take(&mut self.keeps_part);
+            let keeps_part = self.changes.keep_part(false);
             self.place(task, &mut shelved, out);
-            self.keeps_part = keeps_part;
+            self.changes.keep_part(keeps_part);
         }
         if !shelved.is_empty() {
             out.push(Command::Shelve(shelved));
         }
     }
 
-    fn number(&mut self, kind: TaskKind) -> Task {
-        let id = TaskId(self.next_task);
-        self.next_task += 1;
-        Task::new(id, kind, self.budget)
-    }
-
     /// Puts a task into the queue, or on the shelf if the window is full.
     fn place(&mut self, task: Shelved, shelved: &mut Vec<Shelved>, out: &mut Vec<Command>) {
         let kind = &task.task.kind;
-        if self.stopping || *self.room().of(kind) > 0 {
+        if self.stopping || *self.window.room().of(kind) > 0 {
             self.publish(task.node, task.task, out);
         } else {
-            *self.shelf.of(kind) += 1;
-            self.unopened += usize::from(matches!(kind, TaskKind::Open { .. }));
+            self.window.shelve(kind);
             shelved.push(task);
         }
     }
 
     /// Publishes a task that follows from completed work.
     fn publish_next(&mut self, node: Option<NodeId>, kind: TaskKind, out: &mut Vec<Command>) {
-        let task = self.number(kind);
+        let task = self.tasks.make(kind);
         self.change(|| Change::Added { task: Shelved { node, task: task.clone() }, origin: None });
         self.publish(node, task, out);
     }
 
     /// Publishes a task that `node` already counts.
     fn publish(&mut self, node: Option<NodeId>, task: Task, out: &mut Vec<Command>) {
-        // A started large file is always sealed, so that its temporary file is removed; a job with a journal resumes it
-        // instead.
-        let sealed = matches!(task.kind, TaskKind::Seal(_)) && self.changes.is_none();
-        if self.stopping && !sealed {
+        if self.drops(&task.kind) {
             self.abandon(node, task.kind, out);
             self.release(node, out);
             return;
         }
-        *self.out.of(&task.kind) += 1;
-        let (large, begun_anew) = (task.kind.is_large(), task.kind.is_begun_anew());
-        let chunk = matches!(task.kind, TaskKind::Chunk(_));
-        let (reported, earlier, given) = (Vec::new(), Vec::new(), task.given.clone());
-        let lost = task.lost_leases().collect();
-        let flight =
-            InFlightTask { node, large, chunk, begun_anew, reported, earlier, given, lost };
-        self.flights.insert(task.id, flight);
+        self.window.issue(&task.kind);
+        self.in_flight.begin(&task, node);
         out.push(Command::Publish(task));
+    }
+
+    /// Whether a stopping job ends without this task. A started large file is always sealed, so that its temporary file
+    /// is removed; a job with a journal resumes it instead.
+    fn drops(&self, kind: &TaskKind) -> bool {
+        self.stopping && (self.changes.is_open() || !matches!(kind, TaskKind::Seal(_)))
     }
 
     fn abandon(&mut self, node: Option<NodeId>, kind: TaskKind, out: &mut Vec<Command>) {
@@ -523,7 +365,7 @@ impl Coordinator {
     }
 
     fn fail_node(&mut self, node: Option<NodeId>, class: ErrorClass, words: &str) {
-        if let Some(id) = node.filter(|id| self.nodes.contains_key(id)) {
+        if let Some(id) = node.filter(|id| self.nodes.has(*id)) {
             let failure = Some(Box::new(part_failure(class, words)));
             self.note_parts(id, PartNote { failure, ..PartNote::default() });
         }
@@ -532,16 +374,12 @@ impl Coordinator {
     /// A chunk is never leased twice, because its old holder may still be writing: its file is started again with a new
     /// temporary file. Every other task can be repeated as it is.
     fn expired(&mut self, task: Task, out: &mut Vec<Command>) {
-        let Some(flight) = self.flights.get_mut(&task.id) else { return };
-        for id in &flight.reported {
-            if let Some(node) = self.nodes.get_mut(id) {
-                node.is_of_earlier_holder = true;
-            }
+        let Some(node) = self.in_flight.get(task.id).map(|flight| flight.node) else { return };
+        for id in self.in_flight.change_holder(task.id) {
+            self.nodes.leave_to_next_holder(id);
         }
-        flight.earlier.append(&mut flight.reported);
-        flight.lost = task.lost_leases().collect();
+        self.in_flight.lose(&task);
         if matches!(task.kind, TaskKind::Chunk(_)) {
-            let node = flight.node;
             self.fail_node(node, ErrorClass::Fenced, "a mover lost its lease on a chunk");
             self.change(|| Change::Ended(task.id, Work::default()));
             self.end_flight(task.id, out);
@@ -549,17 +387,12 @@ impl Coordinator {
             // Its files may be pipes, of which a second reader would hash what the first one has left.
             out.push(Command::Abandon(task.kind));
             self.end_flight(task.id, out);
-        } else if self.stopping && self.changes.is_some() {
+        } else if self.stopping && self.changes.is_open() {
             // No mover takes it any more, and the journal has it for the next run.
-            let node = flight.node;
             self.abandon(node, task.kind, out);
             self.end_flight(task.id, out);
         } else {
-            let mut given = flight.given.clone();
-            if given.len() > GIVEN_MAX {
-                given.clear();
-            }
-            given.sort_unstable();
+            let given = self.in_flight.given(task.id);
             out.push(Command::Publish(Task { resumed: true, given, ..task }));
         }
     }
@@ -570,8 +403,7 @@ impl Coordinator {
         if self.stopping || !matches!(task.kind, TaskKind::Chunk(_)) {
             return self.expired(task, out);
         }
-        if let Some(flight) = self.flights.get_mut(&task.id) {
-            flight.lost = task.lost_leases().collect();
+        if self.in_flight.lose(&task) {
             out.push(Command::Publish(task));
         }
     }
@@ -579,8 +411,8 @@ impl Coordinator {
     /// Ends a chunk whose temporary file a mover of an earlier run may still write to: the file is started again in a
     /// new temporary file, with the content of the old one.
     fn give_up_chunk(&mut self, node: Option<NodeId>, task: TaskId, out: &mut Vec<Command>) {
-        if let Some(node) = node.and_then(|id| self.nodes.get_mut(&id)) {
-            node.begins_anew = true;
+        if let Some(id) = node {
+            self.nodes.begin_anew(id);
         }
         self.change(|| Change::Ended(task, Work::default()));
         self.release(node, out);
@@ -594,7 +426,7 @@ impl Coordinator {
         note: PartNote,
         out: &mut Vec<Command>,
     ) {
-        let task = self.number(TaskKind::Open { file: large.file, round: large.round });
+        let task = self.tasks.make(TaskKind::Open { file: large.file, round: large.round });
         let (node, added) = (parent, task.clone());
         self.change(|| Change::Added { task: Shelved { node, task: added }, origin: None });
         let partial = PartialFile {
@@ -613,81 +445,54 @@ impl Coordinator {
 
     /// Whether a part of a large file is done; this counts even if the job stops.
     fn is_part_done(&self, task: TaskId, outcome: &Outcome) -> bool {
-        let is_chunk = self.flights.get(&task).is_some_and(|flight| flight.chunk);
-        is_chunk && outcome.chunk_failure.is_none()
+        self.in_flight.is_chunk(task) && outcome.chunk_failure.is_none()
     }
 
     fn end_flight(&mut self, task: TaskId, out: &mut Vec<Command>) {
-        if let Some(flight) = self.flights.remove(&task) {
-            *self.out.part(flight.large) -= 1;
-            // Children first: the reporting task's own node closes after what it reported.
-            for node in flight.earlier.into_iter().chain(flight.reported).rev() {
+        if let Some(flight) = self.in_flight.end(task) {
+            self.window.end(flight.is_large);
+            let above = flight.node;
+            for node in flight.into_nodes() {
                 self.release(Some(node), out);
             }
-            self.release(flight.node, out);
+            self.release(above, out);
         }
     }
 
     fn release(&mut self, mut next: Option<NodeId>, out: &mut Vec<Command>) {
         while let Some(id) = next {
-            let Some(node) = self.nodes.get_mut(&id) else { return };
-            node.holds -= 1;
-            if node.holds > 0 {
-                return;
-            }
-            let Some(mut node) = self.nodes.remove(&id) else { return };
+            let Some(node) = self.nodes.release(id) else { return };
+            self.change(|| Change::Released(id));
+            let Node { parent, is_of_earlier_holder, .. } = node;
             if node.begins_anew
                 && let TaskKind::Seal(seal) = node.finish
             {
-                self.change(|| Change::Released(id));
-                return self.begin_again(node.parent, *seal, node.note, out);
+                return self.begin_again(parent, *seal, node.note, out);
             }
-            if node.note.failure.is_none() && !node.note.covers(&node.finish) {
-                let words = "some of its parts were not reported as done";
-                node.note.failure = Some(Box::new(part_failure(ErrorClass::Fenced, words)));
-            }
-            let PartNote { failure, pieces, mut differing, .. } = node.note;
-            match &mut node.finish {
-                TaskKind::Seal(seal) => (seal.failure, seal.pieces) = (failure, pieces),
-                TaskKind::Conclude(conclude) => {
-                    (conclude.failure, conclude.pieces) = (failure, pieces);
-                }
-                TaskKind::Judge(judge) => {
-                    judge.failure = failure;
-                    judge.differing.append(&mut differing);
-                }
-                _ => {}
-            }
-            self.change(|| Change::Released(id));
-            let is_seal = matches!(node.finish, TaskKind::Seal(_));
-            // A file that was begun is left to the next run, or removed, by a mover.
-            if self.stopping && !(is_seal && self.changes.is_none()) {
+            let finish = node.into_finish();
+            next = parent;
+            if self.drops(&finish) {
                 // A directory stays closed until the next run finishes it; the driver names the rest.
-                out.push(Command::Abandon(node.finish));
-                next = node.parent;
+                out.push(Command::Abandon(finish));
                 continue;
             }
-            if node.is_of_earlier_holder
-                && let TaskKind::Finish(directories) = node.finish
-            {
+            if is_of_earlier_holder && let TaskKind::Finish(directories) = finish {
                 out.push(Command::RecordDirty(directories));
-                next = node.parent;
                 // What is above it stays open for whoever finishes it.
-                if let Some(above) = next.and_then(|id| self.nodes.get_mut(&id)) {
-                    above.is_of_earlier_holder = true;
+                if let Some(above) = parent {
+                    self.nodes.leave_to_next_holder(above);
                 }
                 continue;
             }
             // The finishing task inherits the node's hold on its parent.
-            self.publish_next(node.parent, node.finish, out);
+            self.publish_next(parent, finish, out);
             return;
         }
     }
 
     fn take_links(&mut self, supply: LinkSupply, out: &mut Vec<Command>) {
         self.fetching = false;
-        self.serial = supply.continues;
-        self.links_exhausted = supply.exhausted;
+        self.phases.supply_links(&supply);
         if !supply.groups.is_empty() {
             self.publish_next(None, TaskKind::Links(supply.groups), out);
         }
@@ -696,7 +501,7 @@ impl Coordinator {
     fn take_dirty(&mut self, directories: Vec<DirectoryRef>, out: &mut Vec<Command>) {
         self.fetching = false;
         if directories.is_empty() {
-            self.phase = if self.surveys { Phase::Catalog } else { Phase::Finished };
+            self.phases.end_directories();
         } else {
             self.publish_next(None, TaskKind::Finish(directories), out);
         }
@@ -704,14 +509,11 @@ impl Coordinator {
 
     fn take_survey(&mut self, tasks: Vec<TaskKind>, out: &mut Vec<Command>) {
         self.fetching = false;
-        match self.phase {
-            Phase::Renames if tasks.is_empty() => {
-                self.phase = Phase::Tree;
-                self.fetching = true;
-                out.push(Command::Begin);
-            }
-            Phase::Catalog if tasks.is_empty() => self.phase = Phase::Finished,
-            _ => self.add(tasks.into_iter().map(|kind| (None, kind)), None, out),
+        if !tasks.is_empty() {
+            self.add(tasks.into_iter().map(|kind| (None, kind)), None, out);
+        } else if self.phases.end_survey() {
+            self.fetching = true;
+            out.push(Command::Begin);
         }
     }
 
@@ -720,12 +522,8 @@ impl Coordinator {
         if self.fetching {
             return;
         }
-        let room = self.room();
-        let most = |room: usize| if self.stopping { self.window } else { room };
-        let wanted = TaskCounts {
-            large: self.shelf.large.min(most(room.large)),
-            small: self.shelf.small.min(most(room.small)),
-        };
+        let room = self.window.room();
+        let wanted = self.window.wanted(self.stopping);
         if wanted.total() > 0 {
             self.fetching = true;
             out.push(Command::Unshelve(wanted));
@@ -736,54 +534,22 @@ impl Coordinator {
             out.push(Command::Supply(room.small));
             return;
         }
-        let idle = self.flights.is_empty() && self.shelf.total() == 0;
-        if idle && !self.ended && (self.stopping || self.phase == Phase::Finished) {
+        let idle = self.in_flight.is_empty() && self.window.shelved() == 0;
+        if idle && !self.ended && (self.stopping || self.phase() == Phase::Finished) {
             self.ended = true;
-            self.phase = Phase::Finished;
+            self.phases.finish();
             out.push(Command::Finished);
             return;
         }
-        match self.phase {
-            Phase::Tree if idle => {
-                debug_assert!(self.nodes.is_empty(), "a node without tasks below it is finished");
-                self.phase = Phase::Links;
-                self.advance(out);
-            }
-            Phase::Links if self.links_exhausted && idle => {
-                self.phase = Phase::Extra;
-                self.advance(out);
-            }
-            Phase::Extra if self.extra_exhausted && idle => {
-                self.phase = Phase::Dirty;
-                self.advance(out);
-            }
-            // Deeper names are deleted before the directories that contain them.
-            Phase::Extra if idle => {
-                self.fetching = true;
-                out.push(Command::FetchExtra);
-            }
-            Phase::Links if !self.links_exhausted && room.small > 0 && (!self.serial || idle) => {
-                self.fetching = true;
-                out.push(Command::FetchLinks);
-            }
-            Phase::Renames | Phase::Catalog if idle => {
-                self.fetching = true;
-                out.push(Command::FetchSurvey);
-            }
-            // One batch at a time keeps the order from the deepest directory up.
-            Phase::Dirty if idle => {
-                self.fetching = true;
-                out.push(Command::FetchDirty);
-            }
-            _ => {}
+        debug_assert!(
+            !idle || self.phase() != Phase::Tree || self.nodes.is_empty(),
+            "a node without tasks below it is finished"
+        );
+        if let Some(request) = self.phases.request(idle, room.small > 0) {
+            self.fetching = true;
+            out.push(request);
         }
     }
-}
-
-/// The failure of a part; the task that ends the file adds the path.
-fn part_failure(class: ErrorClass, words: &str) -> EntryError {
-    let (side, path) = (Side::Destination, PathBytes::default());
-    EntryError::plain(side, Operation::Write, class, path, words)
 }
 
 #[cfg(test)]

@@ -1,19 +1,15 @@
 //! The coordinator's side: it issues tasks, records which mover holds each, and receives outcomes.
-use async_nats::jetstream::{self, kv};
-use bytes::Bytes;
+use async_nats::jetstream::kv;
 use dmover_engine::queue::{Class, Dispatch, Lease, Reported};
 use dmover_engine::{Engine, Fleet, Fleets, JobOffer, Notice};
-use dmover_model::{Fatal, JobSpec, Limit, Limits, Outcome, Task, Verb};
+use dmover_model::{Fatal, Limit, Limits, Task};
 use dmover_observe::{CLASSES, MoverView};
-use dmover_plan::failure_attribution::Opinions;
-use dmover_plan::leases::Leases;
-use dmover_schedule::sync::{Condvar, Mutex, MutexGuard};
+use dmover_schedule::sync::{Mutex, MutexGuard};
 use dmover_wire::{
-    Call, Control, DecodeError, MoverInfo, MoverReport, OLDEST, OfferRecord, OfferText,
-    OutcomeMessage, PROTOCOL, Protocols, Reply,
+    Call, DecodeError, MoverInfo, MoverReport, OLDEST, OfferRecord, OfferText, OutcomeMessage,
+    PROTOCOL, Protocols, Reply,
 };
-use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -23,10 +19,7 @@ use crate::clock::{self, Distance};
 use crate::identity::Trust;
 use crate::job_registry::{Offered, Refused, put, refuse_others, take_over, unavailable};
 use crate::link::Link;
-use crate::members::Members;
 use crate::offer::{self, ONE_VERSION};
-use crate::reorder_buffer::Heard;
-use crate::seal::{self, Purpose};
 use crate::streams::{self, Names};
 
 /// With more waiting tasks than this for each other mover, a mover may prefetch one.
@@ -45,17 +38,29 @@ const BEGIN_TELL: Duration = Duration::from_secs(3);
 const FAREWELL: Duration = Duration::from_secs(10);
 const FAREWELL_LEAST: Duration = Duration::from_secs(1);
 
+mod broadcast;
 mod claims;
+mod inbox;
 mod keyring;
 mod loops;
 mod meeting;
+mod messages;
+mod movers;
 mod pool;
+mod published_offer;
 mod reach;
+mod tasks;
+use broadcast::Broadcast;
+use inbox::Inbox;
 use keyring::Keyring;
 use loops::{LOOK_EVERY, hear_all, hear_logs, look_after, publish_all};
-use meeting::{answer_all, refuse};
+use meeting::answer_all;
+use messages::UserMessages;
+use movers::{Assessment, Movers};
 use pool::share_limits;
-use reach::{Reach, watch_broker};
+use published_offer::PublishedOffer;
+use reach::{BrokerHealth, watch_broker};
+use tasks::{Holding, Issued, IssuedTasks, Piece};
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -124,56 +129,37 @@ impl Fleets for NatsFleets {
     }
 }
 
-/// A task that was issued.
-#[derive(Debug, Clone)]
-struct Issued {
-    task: Task,
-    /// Messages of its mover, in order.
-    heard: Heard<Piece>,
-    /// Results that count only when the task has ended: after a lost lease, another mover does all of it again.
-    held: Vec<Piece>,
-    /// The digest of the message in which it was published.
-    digest: Option<[u8; 32]>,
-}
-
-/// A report, whether it ends the task, and whether its errors may be the mover's fault.
-type Piece = (MoverReport, Outcome, bool, bool);
-
+/// One run, as the driver and the background loops share it. Where several locks are held at a time, the table of tasks
+/// is locked first.
 struct Shared {
+    /// The connection to the broker.
     link: Arc<Link>,
+    /// The names of the run at the broker.
     names: Names,
+    /// The key of the coordinator, and the keys of movers that may join.
     trust: Arc<Trust>,
+    /// Answers requests of movers.
     engine: Arc<Engine>,
-    leases: Mutex<Leases<Issued>>,
+    /// What the driver receives.
+    inbox: Inbox,
+    /// Tasks that have not ended.
+    tasks: IssuedTasks,
+    /// Facts that tasks depend on, in the order in which movers learn them.
     facts: Mutex<Vec<Notice>>,
-    members: Mutex<Members>,
+    /// The movers that have joined.
+    movers: Movers,
+    /// The keys of movers that have proved their identity.
     keyring: Mutex<Keyring>,
-    /// The number of the last broadcast.
-    told_number: AtomicU64,
-    opinions: Mutex<Opinions>,
-    control: Mutex<Control>,
-    said: Mutex<Vec<Reported>>,
-    unheard: Mutex<usize>,
-    saying: Condvar,
-    /// Outcomes that were received; they are acknowledged when they are recorded.
-    taken: Mutex<Vec<jetstream::Message>>,
-    failure: Mutex<Option<Fatal>>,
+    /// What all movers must know.
+    broadcast: Broadcast,
+    /// The offer by which movers find the job.
+    offer: PublishedOffer,
+    /// Messages for the user.
+    messages: UserMessages,
+    /// Whether the broker can be used.
+    health: BrokerHealth,
+    /// The run has ended.
     closed: AtomicBool,
-    /// A broadcast that no mover waits for work is scheduled.
-    settling: AtomicBool,
-    outgoing: mpsc::UnboundedSender<u32>,
-    record: Mutex<Offered>,
-    /// Messages that the user has already seen.
-    told: Mutex<HashSet<String>>,
-    /// Why the broker does not accept tasks, and since when.
-    trouble: Mutex<Option<(u64, String)>>,
-    /// Since when the broker cannot be reached.
-    reach: Mutex<Reach>,
-    patience: Duration,
-    /// A repeated task finds its earlier work equal, and does not copy it again.
-    redoes: bool,
-    /// Which reports of a task are held back until the task ends.
-    holding: Holding,
 }
 
 /// One run with movers behind a broker.
@@ -216,63 +202,30 @@ impl NatsFleet {
             Box::pin(begin(link, &engine, (offer, &names, &body), within)).await?;
         let shared = Arc::new(Shared {
             link: Arc::clone(link),
-            names,
             trust: Arc::clone(trust),
-            engine,
-            leases: Mutex::new(Leases::new(lease_ms + lease_ms / 10)),
+            inbox: Inbox::new(),
+            tasks: IssuedTasks::new(&offer.spec, lease_ms, outgoing),
             facts: Mutex::default(),
-            members: Mutex::new(Members::of_job(has_rates(&offer.spec.limits))),
+            movers: Movers::of_job(has_rates(&offer.spec.limits)),
             keyring: Mutex::default(),
-            told_number: AtomicU64::new(0),
-            opinions: Mutex::default(),
-            control: Mutex::default(),
-            said: Mutex::default(),
-            unheard: Mutex::new(0),
-            saying: Condvar::new(),
-            taken: Mutex::default(),
-            failure: Mutex::default(),
+            broadcast: Broadcast::new(link, &names, trust),
+            offer: PublishedOffer::new(Offered { store, body, revision }),
+            messages: UserMessages::new(&engine),
+            health: BrokerHealth::default(),
             closed: AtomicBool::new(false),
-            settling: AtomicBool::new(false),
-            outgoing,
-            record: Mutex::new(Offered { store, body, revision }),
-            told: Mutex::default(),
-            trouble: Mutex::default(),
-            reach: Mutex::default(),
-            patience,
-            redoes: offer.spec.verb.fills() && !offer.spec.policy.dry_run,
-            holding: Holding::of(&offer.spec),
+            engine,
+            names,
         });
         link.runtime.spawn(publish_all(Arc::clone(&shared), tasks));
         link.runtime.spawn(hear_all(Arc::clone(&shared)));
         link.runtime.spawn(answer_all(Arc::clone(&shared), calls));
-        link.runtime.spawn(look_after(Arc::clone(&shared)));
+        link.runtime.spawn(look_after(Arc::clone(&shared), patience));
         link.runtime.spawn(watch_broker(Arc::clone(&shared)));
         link.runtime.spawn(hear_logs(Arc::clone(&shared)));
         if let Some(pool) = pool {
             link.runtime.spawn(share_limits(Arc::clone(&shared), pool));
         }
         Ok(Self { shared })
-    }
-}
-
-/// Which reports of a task are held back until the task ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Holding {
-    /// None: a repeated task does not find the work of a lost mover again.
-    Nothing,
-    All,
-    /// Reports about entries. Repairs of a lost mover are reported when it is lost.
-    Repairs,
-}
-
-impl Holding {
-    fn of(spec: &JobSpec) -> Self {
-        let repairs = spec.policy.verify.as_ref().is_some_and(|verify| verify.repair);
-        match spec.verb {
-            Verb::Verify if repairs => Self::Repairs,
-            Verb::Sum | Verb::Verify => Self::All,
-            Verb::Copy | Verb::Sync => Self::Nothing,
-        }
     }
 }
 
@@ -333,44 +286,10 @@ impl Shared {
         self.closed.load(Ordering::SeqCst)
     }
 
-    fn fail(&self, why: Fatal) {
-        lock(&self.failure).get_or_insert(why);
-        self.saying.notify_all();
-    }
-
-    /// Changes the broadcast state and sends it to all movers.
-    fn steer(&self, change: impl FnOnce(&mut Control)) {
-        let mut control = lock(&self.control);
-        let before = *control;
-        change(&mut control);
-        if *control == before {
-            return;
-        }
-        let body = self.telling(*control);
-        drop(control);
-        let (client, subject) = (self.link.client.clone(), self.names.tell_subject());
-        self.link.runtime.spawn(async move {
-            // A mover that misses this gets it with the next answer.
-            if let Err(error) = client.publish(subject, body).await {
-                tracing::debug!(%error, "cannot send a message to the movers");
-            }
-        });
-    }
-
-    /// A broadcast message.
-    fn telling(&self, control: Control) -> Bytes {
-        let number = self.told_number.fetch_add(1, Ordering::SeqCst) + 1;
-        let body = dmover_wire::encode(&(number, control));
-        seal::sign(&self.trust.identity, Purpose::Told, &self.names, (b"", &body))
-    }
-
     /// For which classes movers wait and no tasks are left.
     fn hunger(&self) -> [bool; CLASSES] {
-        let leases = lock(&self.leases);
-        let is_out = !leases.is_empty();
-        let lacking = Class::ALL.map(|class| is_out && leases.offered_of(class) == 0);
-        drop(leases);
-        let members = lock(&self.members);
+        let lacking = self.tasks.lacking();
+        let members = self.movers.members();
         Class::ALL.map(|class| lacking[class as usize] && members.anybody_waits(class))
     }
 
@@ -378,20 +297,20 @@ impl Shared {
     /// each issued task would cause two broadcasts.
     fn steer_work(self: &Arc<Self>) {
         let now = self.hunger();
-        self.steer(|control| {
+        self.broadcast.steer(|control| {
             for (told, now) in control.hungry.iter_mut().zip(now) {
                 *told |= now;
             }
         });
-        if lock(&self.control).hungry == now || self.settling.swap(true, Ordering::SeqCst) {
+        if self.broadcast.control().hungry == now || !self.broadcast.begin_settling() {
             return;
         }
         let shared = Arc::clone(self);
         self.link.runtime.spawn(async move {
             tokio::time::sleep(LASTING).await;
-            shared.settling.store(false, Ordering::SeqCst);
+            shared.broadcast.end_settling();
             let hungry = shared.hunger();
-            shared.steer(|control| control.hungry = hungry);
+            shared.broadcast.steer(|control| control.hungry = hungry);
         });
     }
 
@@ -399,7 +318,7 @@ impl Shared {
         let now = Lease::now_ms();
         match call {
             Call::Waiting(mover, waits) => {
-                lock(&self.members).waits(mover, waits);
+                self.movers.members().waits(mover, waits);
                 self.steer_work();
                 Reply::Noted
             }
@@ -409,7 +328,7 @@ impl Shared {
                 Some(info) => {
                     let (who, cores) = (info.describe(), info.cores);
                     tracing::info!(mover = who, cores, "a mover joined");
-                    lock(&self.members).welcome(info, now);
+                    self.movers.members().welcome(info, now);
                     Reply::Noted
                 }
                 None => Reply::Stranger,
@@ -419,20 +338,20 @@ impl Shared {
                 if has_worked {
                     self.engine.doubt_mover(&info.describe(), &why);
                 }
-                self.tell_unable(&info, &why);
+                self.messages.tell_unable(&info, &why);
                 Reply::Noted
             }
             Call::Claim { mover, tasks, facts } => self.claim(mover, tasks, facts),
             Call::Renew { mover, held, load, clock_ms } => {
-                let Some(news) = lock(&self.members).heard(mover, load, now) else {
+                let Some(news) = self.movers.members().heard(mover, load, now) else {
                     return Reply::Stranger;
                 };
                 for words in news {
-                    self.engine.tell_of_movers(words);
+                    self.messages.tell(words);
                 }
                 // The clock has changed meanwhile; a mover that must join again is refused.
                 if let Distance::TooLarge(apart) = Distance::between(clock_ms, clock::now_ms()) {
-                    let left = lock(&self.members).remove(mover);
+                    let left = self.movers.members().remove(mover);
                     tracing::warn!(
                         mover = left,
                         apart,
@@ -440,69 +359,30 @@ impl Shared {
                     );
                     return Reply::Stranger;
                 }
-                // One lock at a time.
-                let is_slow = lock(&self.members).is_slow(mover);
-                let control = *lock(&self.control);
-                let all = lock(&self.members).ids();
-                let is_left_out = lock(&self.opinions).is_left_out_of(mover, &all, now);
-                Reply::Renewed {
-                    lost: self.renew(mover, &held, now),
-                    control,
-                    is_slow,
-                    is_left_out,
-                }
+                let Assessment { is_slow, is_left_out } = self.movers.assess(mover, now);
+                let control = self.broadcast.control();
+                let lost = self.tasks.renew(mover, &held, control.hungry, now);
+                Reply::Renewed { lost, control, is_slow, is_left_out }
             }
             Call::Ask { mover, question } => {
-                if !lock(&self.members).has(mover) {
+                if !self.movers.members().has(mover) {
                     // It is not in yet: what it asks before is which file systems there are.
                     tracing::debug!(mover, "a request from a mover that has not joined");
                 }
                 Reply::Answer(self.engine.answer(question))
             }
             Call::Bye(mover) => {
-                let left = lock(&self.members).remove(mover);
+                let left = self.movers.members().remove(mover);
                 tracing::info!(mover = left, "a mover left");
                 Reply::Noted
             }
         }
     }
 
-    /// Records whether the broker accepts messages. `None`: it does.
-    fn note_trouble(&self, why: Option<String>) {
-        let mut trouble = lock(&self.trouble);
-        match (why, &mut *trouble) {
-            (None, _) => *trouble = None,
-            (Some(why), Some((_, known))) => *known = why,
-            (Some(why), none) => *none = Some((Lease::now_ms(), why)),
-        }
-    }
-
     /// Why the broker has not accepted anything for this long.
     fn lasting_trouble(&self, now: u64, lasting: Duration) -> Option<String> {
-        let theirs = lock(&self.members).lasting_trouble(now, lasting);
-        let own = lock(&self.trouble).clone();
-        let lasts = |since: u64| now > since + lasting.as_millis() as u64;
-        theirs.or_else(|| own.filter(|(since, _)| lasts(*since)).map(|(_, why)| why))
-    }
-
-    /// The labels that movers need, as options of 'dmover mover' after a space.
-    fn labels(&self) -> String {
-        let record = lock(&self.record);
-        let add = |words: String, (key, value): &(String, String)| {
-            format!("{words} --label {key}={value}")
-        };
-        record.body.only.iter().fold(String::new(), add)
-    }
-
-    /// Reports once why a host has no movers.
-    fn tell_unable(&self, info: &MoverInfo, why: &str) {
-        self.tell_once(format!("no movers on {}: {why}", info.host));
-    }
-
-    fn tell_once(&self, words: String) {
-        if lock(&self.told).insert(words.clone()) {
-            self.engine.tell_of_movers(words);
-        }
+        let theirs = self.movers.members().lasting_trouble(now, lasting);
+        theirs.or_else(|| self.health.lasting_trouble(now, lasting))
     }
 
     /// Why an authenticated mover may not work for the job. `None`: it may.
@@ -514,10 +394,10 @@ impl Shared {
                 dmover {} (protocol {})",
                 info.version, info.protocol
             );
-            self.tell_unable(info, &why);
+            self.messages.tell_unable(info, &why);
             return Some(Reply::Refused { why, hint: ONE_VERSION.into() });
         }
-        if !lock(&self.record).body.is_for(&info.labels) {
+        if !self.offer.is_for(&info.labels) {
             let why = "the job is for movers with other labels".into();
             return Some(Reply::Refused {
                 why,
@@ -528,28 +408,17 @@ impl Shared {
             Distance::Small => {}
             Distance::Noted(apart) => {
                 let host = &info.host;
-                self.tell_once(format!("the clock of {host} is {apart} that of the coordinator"));
+                self.messages
+                    .tell_once(format!("the clock of {host} is {apart} that of the coordinator"));
             }
             Distance::TooLarge(apart) => {
                 let why = format!("its clock is {apart} that of the coordinator");
                 let hint = "synchronise both clocks (NTP)";
-                self.tell_unable(info, &format!("{why}; {hint}"));
+                self.messages.tell_unable(info, &format!("{why}; {hint}"));
                 return Some(Reply::Refused { why, hint: hint.into() });
             }
         }
         None
-    }
-
-    /// Reports a forged or replayed message: each time in the log, once on standard error.
-    fn refuse(&self, what: &str) {
-        self.tell_once(refuse(what));
-    }
-
-    /// Passes reports to the driver.
-    fn say(&self, reported: Vec<Reported>, entries: usize) {
-        lock(&self.said).extend(reported);
-        *lock(&self.unheard) += entries;
-        self.saying.notify_all();
     }
 
     /// Reports the repairs of lost tasks: a repeated task does not find them again.
@@ -559,7 +428,7 @@ impl Shared {
         let repairs = all.into_repairs();
         if !repairs.is_empty() {
             let entries = repairs.len();
-            self.say(vec![Reported::MoverReport(Box::new(repairs))], entries);
+            self.inbox.put(vec![Reported::MoverReport(Box::new(repairs))], entries);
         }
     }
 
@@ -568,7 +437,7 @@ impl Shared {
         let envelope = dmover_wire::open(bytes);
         let heard = envelope.as_ref().and_then(|e| lock(&self.keyring).hear_outcome(e, place));
         let Some((by, bundle)) = heard else {
-            self.refuse("an outcome");
+            self.messages.tell_refused("an outcome");
             return Ok(());
         };
         for message in dmover_wire::unbundle(bundle)? {
@@ -576,113 +445,35 @@ impl Shared {
             if said.mover == by {
                 self.hear(said);
             } else {
-                self.refuse("an outcome in the name of another mover");
+                self.messages.tell_refused("an outcome in the name of another mover");
             }
         }
         Ok(())
-    }
-
-    /// Writes the offer into the bucket of jobs. The previous value must be our own, or none.
-    async fn renew_offer(&self) -> Result<(), Refused> {
-        let (store, body, revision) = {
-            let record = lock(&self.record);
-            (record.store.clone(), record.body.clone(), record.revision)
-        };
-        match store.entry(&body.job).await {
-            Ok(Some(found)) if found.revision == revision => return Ok(()),
-            Ok(Some(found)) if found.operation == kv::Operation::Put => {
-                match serde_json::from_slice::<OfferRecord>(&found.value) {
-                    Ok(other) if offer::digest(&other) == offer::digest(&body) => {
-                        // Put twice, because an answer was lost.
-                        lock(&self.record).revision = found.revision;
-                        return Ok(());
-                    }
-                    Ok(other)
-                        if other.run != body.run && offer::verify(&other, &self.trust).is_ok() =>
-                    {
-                        let OfferRecord { pid, host, job, .. } = other;
-                        let message = format!("process {pid} on {host} has taken over job {job}");
-                        let error = Fatal::unavailable(
-                            message,
-                            "wait for that run to end, or stop it first",
-                        );
-                        return Err(Refused::Taken(error));
-                    }
-                    other => {
-                        let why = other.map_or_else(
-                            |error| error.to_string(),
-                            |other| offer::verify(&other, &self.trust).err().unwrap_or_default(),
-                        );
-                        tracing::warn!(
-                            why,
-                            "another client replaced the offer of this job at the \
-                            broker; restoring it"
-                        );
-                        let words = "another client replaced the offer of this job at the broker; the \
-                            coordinator restores it";
-                        self.tell_once(words.into());
-                    }
-                }
-            }
-            Ok(_) => {}
-            // The bucket is gone with everything else.
-            Err(error) => tracing::debug!(%error, "cannot read the offer"),
-        }
-        tracing::warn!("the broker no longer has the offer of the job; publishing it again");
-        let store = streams::jobs(&self.link.jetstream).await?;
-        let before = store.entry(&body.job).await.ok().flatten().map(|found| found.revision);
-        let revision = put(&store, &body, before).await?;
-        {
-            let mut record = lock(&self.record);
-            (record.store, record.revision) = (store.clone(), revision);
-        }
-        // Another run may have begun while the broker did not know this one.
-        match offer::offered(&body) {
-            Ok(offer) => refuse_others(&self.link, &store, (&offer, revision), &self.engine).await,
-            Err(_) => Ok(()),
-        }
     }
 }
 
 impl Dispatch for NatsFleet {
     fn publish(&self, tasks: Vec<Task>) {
-        let now = Lease::now_ms();
-        let mut leases = lock(&self.shared.leases);
-        for task in tasks {
-            if task.lost.len() >= LOST_MAX {
-                lock(&self.shared.said).push(Reported::Lost(Box::new(task.clone())));
-                let shared = Arc::clone(&self.shared);
-                let body = dmover_wire::encode(&task);
-                self.shared.link.runtime.spawn(async move {
-                    streams::bury(&shared.link.jetstream, &shared.names, body).await;
-                });
-                continue;
-            }
-            let class = Class::of(&task);
-            let issued = Issued { task, heard: Heard::default(), held: Vec::new(), digest: None };
-            let number = leases.offer(class, issued, now);
-            // The channel lives as long as the run.
-            let _ = self.shared.outgoing.send(number);
+        let (dead, tasks): (Vec<Task>, Vec<Task>) =
+            tasks.into_iter().partition(|task| task.lost.len() >= LOST_MAX);
+        for task in dead {
+            let shared = Arc::clone(&self.shared);
+            let body = dmover_wire::encode(&task);
+            self.shared.inbox.put(vec![Reported::Lost(Box::new(task))], 0);
+            self.shared.link.runtime.spawn(async move {
+                streams::bury(&shared.link.jetstream, &shared.names, body).await;
+            });
         }
-        drop(leases);
+        self.shared.tasks.offer(tasks, Lease::now_ms());
         self.shared.steer_work();
     }
 
     fn reports(&self, wait: Duration) -> Vec<Reported> {
-        let said = lock(&self.shared.said);
-        let (mut said, _) = self
-            .shared
-            .saying
-            .wait_timeout_while(said, wait, |said| said.is_empty())
-            .unwrap_or_else(PoisonError::into_inner);
-        let all = std::mem::take(&mut *said);
-        drop(said);
-        *lock(&self.shared.unheard) = 0;
-        all
+        self.shared.inbox.take(wait)
     }
 
     fn acknowledge(&self) {
-        let taken = std::mem::take(&mut *lock(&self.shared.taken));
+        let taken = self.shared.inbox.take_messages();
         if taken.is_empty() {
             return;
         }
@@ -697,24 +488,23 @@ impl Dispatch for NatsFleet {
     }
 
     fn expired(&self) -> Vec<Task> {
-        let over = lock(&self.shared.leases).expired(Lease::now_ms());
+        let over = self.shared.tasks.expired();
         let tasks = over.into_iter().map(|(number, mover, issued)| {
-            let who = lock(&self.shared.members).describe(mover);
+            let who = self.shared.movers.members().describe(mover);
             tracing::warn!(number, mover = who, task = ?issued.task.id, "a mover lost its lease on a task");
             let Issued { mut task, held, .. } = issued;
             task.lost.push(number);
             (task, held)
         });
         let (tasks, held): (Vec<Task>, Vec<Vec<Piece>>) = tasks.unzip();
-        if self.shared.holding == Holding::Repairs {
+        if self.shared.tasks.holding() == Holding::Repairs {
             self.shared.say_repairs(held.into_iter().flatten());
         }
         tasks
     }
 
     fn withdraw(&self) -> Vec<Task> {
-        let back = lock(&self.shared.leases).withdraw();
-        back.into_iter().map(|(_, issued)| issued.task).collect()
+        self.shared.tasks.withdraw()
     }
 
     fn close(&self) {
@@ -723,20 +513,11 @@ impl Dispatch for NatsFleet {
         }
         let shared = Arc::clone(&self.shared);
         let link = Arc::clone(&self.shared.link);
-        let is_ours = lock(&self.shared.failure).is_none();
+        let is_ours = !self.shared.inbox.has_failed();
         let farewell = async move {
-            let (store, revision) = {
-                let record = lock(&shared.record);
-                (record.store.clone(), record.revision)
-            };
-            let control = Control { closed: true, ..*lock(&shared.control) };
-            let told = shared.names.tell_subject();
-            let _ = shared.link.client.publish(told, shared.telling(control)).await;
-            if is_ours
-                && let Err(error) =
-                    store.delete_expect_revision(&shared.names.job, Some(revision)).await
-            {
-                tracing::debug!(%error, "cannot withdraw the offer");
+            shared.broadcast.close().await;
+            if is_ours {
+                shared.offer.withdraw().await;
             }
             streams::remove(&shared.link.jetstream, &shared.names).await;
             let _ = shared.link.client.flush().await;
@@ -756,40 +537,36 @@ impl Fleet for NatsFleet {
     }
 
     fn hold(&self, held: bool) {
-        self.shared.steer(|control| control.held = held);
+        self.shared.broadcast.steer(|control| control.held = held);
     }
 
     fn stop(&self, at_once: bool) {
-        self.shared.steer(|control| {
+        self.shared.broadcast.steer(|control| {
             control.stopping = true;
             control.dropping |= at_once;
         });
     }
 
     fn places(&self) -> usize {
-        lock(&self.shared.members).places()
+        self.shared.movers.members().places()
     }
 
     fn is_settled(&self) -> bool {
-        let leases = lock(&self.shared.leases);
-        leases.len() == leases.offered()
+        self.shared.tasks.is_settled()
     }
 
     fn limit(&self) -> Option<Limit> {
-        lock(&self.shared.members).limit()
+        self.shared.movers.members().limit()
     }
 
     fn movers(&self) -> Vec<MoverView> {
-        let leases = lock(&self.shared.leases);
+        let leases = self.shared.tasks.leases();
         let held = |mover| leases.held_by(mover).len() as u64;
-        let now = Lease::now_ms();
-        let opinions = lock(&self.shared.opinions);
-        let is_left_out = |mover| opinions.is_left_out(mover, now);
-        lock(&self.shared.members).views(now, held, is_left_out)
+        self.shared.movers.views(Lease::now_ms(), held)
     }
 
     fn failure(&self) -> Option<Fatal> {
-        lock(&self.shared.failure).take()
+        self.shared.inbox.take_failure()
     }
 }
 

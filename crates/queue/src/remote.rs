@@ -2,32 +2,33 @@
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::PullConsumer;
 use dmover_engine::queue::{Class, Gate, Lease, Queue};
-use dmover_engine::{Answer, CoordinatorClient, CoordinatorRequest, MoverReport, Notice};
+use dmover_engine::{Answer, CoordinatorClient, CoordinatorRequest, MoverReport};
 use dmover_model::{Fatal, Limit, Outcome};
 use dmover_observe::{CLASSES, LogLine};
-use dmover_plan::leases::MoverId;
 use dmover_plan::stragglers::Done;
 use dmover_schedule::sync::{Condvar, Mutex, MutexGuard};
 use dmover_schedule::thread;
 use dmover_schedule::time::Instant;
 use dmover_wire::{Call, Control, Load, LogMessage, MoverInfo, Reply, TaskMessage};
 use futures_util::StreamExt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-use tokio::sync::mpsc;
 
 use crate::channel::Channel;
 use crate::clock;
-use crate::link::Link;
 use crate::nics::nics;
 use crate::seal::Kind;
-use crate::streams::{self, Names};
+use crate::streams;
 
+mod facts;
+mod guidance;
 mod sending;
 mod state;
-use sending::{OUTBOX, Saying, send_all};
-use state::{Held, State, UNKNOWN};
+use facts::{Learner, LearntFacts};
+use guidance::Guidance;
+use sending::{Outbox, send_all};
+use state::{Held, State};
 
 /// How long one request for tasks waits at the broker. A request for tasks that no thread waits for yet is soon out of
 /// date: other movers may be idle by then.
@@ -43,41 +44,34 @@ const CLAIMED_MAX: usize = 1 << 16;
 const LOG_EVERY: Duration = Duration::from_millis(500);
 const LOG_LINES: usize = 256;
 
-/// Receives facts.
-type Learner = Arc<dyn Fn(Notice) + Send + Sync>;
-
 /// The queue of one run, as a mover process sees it.
 pub(crate) struct RemoteQueue {
-    link: Arc<Link>,
+    /// The channel to the coordinator of the run.
     channel: Arc<Channel>,
-    names: Names,
-    id: MoverId,
+    /// The description of this process.
     info: MoverInfo,
+    /// How long a lease is valid without renewal.
     lease_ms: u64,
-    /// The class of tasks to prefer.
-    class: Option<Class>,
+    /// The tasks here.
     state: Mutex<State>,
+    /// Wakes threads that wait for a task.
     work: Condvar,
+    /// Wakes the loops that request tasks and report whether threads wait.
     wanted: tokio::sync::Notify,
-    /// The run has ended.
+    /// Wakes what waits for the end of the run.
     ending: tokio::sync::Notify,
-    control: Mutex<Control>,
-    hungry: [AtomicBool; CLASSES],
-    /// How many tasks could be prefetched at the last claim.
-    spare: AtomicU32,
-    /// Other movers are much faster.
-    is_slow: AtomicBool,
-    /// Tasks fail on this host.
-    is_left_out: AtomicBool,
+    /// The run has ended.
     closed: AtomicBool,
-    /// The number of known facts; locked while facts are learnt.
-    facts: Mutex<u32>,
-    learn: Mutex<Option<Learner>>,
+    /// What the coordinator has last sent.
+    guidance: Guidance,
+    /// The facts that tasks depend on.
+    facts: LearntFacts,
+    /// What the next renewal says about this process.
     load: Mutex<Load>,
-    /// Until when no thread here counts as waiting, because work was returned.
+    /// Until when, in milliseconds of [`Lease::now_ms`], no thread here counts as waiting, because work was returned.
     fed_ms: AtomicU64,
-    outbox: mpsc::Sender<Saying>,
-    sending: Mutex<Option<mpsc::Receiver<Saying>>>,
+    /// Reports to send.
+    outbox: Outbox,
 }
 
 impl RemoteQueue {
@@ -87,43 +81,32 @@ impl RemoteQueue {
         (info, class): (&MoverInfo, Option<Class>),
         lease_ms: u64,
     ) -> Arc<Self> {
-        let (outbox, sending) = mpsc::channel(OUTBOX);
         Arc::new(Self {
-            link: Arc::clone(&channel.link),
             channel: Arc::clone(channel),
-            names: channel.names.clone(),
-            id: info.id,
             info: info.clone(),
             lease_ms,
-            class,
-            state: Mutex::new(State { typical: [UNKNOWN; CLASSES], ..State::default() }),
+            state: Mutex::new(State::preferring(class)),
             work: Condvar::new(),
             wanted: tokio::sync::Notify::new(),
             ending: tokio::sync::Notify::new(),
-            control: Mutex::default(),
-            hungry: Default::default(),
-            spare: AtomicU32::new(0),
-            is_slow: AtomicBool::new(false),
-            is_left_out: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            facts: Mutex::new(0),
-            learn: Mutex::new(None),
+            guidance: Guidance::default(),
+            facts: LearntFacts::default(),
             load: Mutex::default(),
             fed_ms: AtomicU64::new(0),
-            outbox,
-            sending: Mutex::new(Some(sending)),
+            outbox: Outbox::new(),
         })
     }
 
     /// Starts to fetch tasks; `learn` receives the facts that tasks depend on.
     pub fn begin(self: &Arc<Self>, learn: Learner) {
-        *lock(&self.learn) = Some(learn);
+        self.facts.begin(learn);
         self.state().had_ms = [Lease::now_ms(); CLASSES];
-        let runtime = &self.link.runtime;
+        let runtime = &self.channel.link.runtime;
         for class in Class::ALL {
             runtime.spawn(fetch_all(Arc::clone(self), class));
         }
-        if let Some(sending) = lock(&self.sending).take() {
+        if let Some(sending) = self.outbox.take_receiver() {
             runtime.spawn(send_all(Arc::clone(self), sending));
         }
         runtime.spawn(renew_all(Arc::clone(self)));
@@ -134,17 +117,22 @@ impl RemoteQueue {
     /// Sends log lines of this process to the coordinator until the end of the run.
     pub fn tell_log(self: &Arc<Self>, lines: std::sync::mpsc::Receiver<LogLine>) {
         let queue = Arc::clone(self);
-        self.link.runtime.spawn(async move {
+        self.channel.link.runtime.spawn(async move {
             loop {
                 let is_last = queue.is_closed();
                 let all: Vec<LogLine> = lines.try_iter().collect();
                 // Hardly any line is longer than that.
-                let most = (queue.link.client.max_payload() / 1024).clamp(1, LOG_LINES);
+                let most = (queue.channel.link.client.max_payload() / 1024).clamp(1, LOG_LINES);
                 for some in all.chunks(most) {
                     let (host, pid) = (queue.info.host.clone(), queue.info.pid);
                     let body = dmover_wire::encode(&LogMessage { host, pid, lines: some.to_vec() });
                     let body = queue.channel.seal(Kind::Log, &body);
-                    let said = queue.link.client.publish(queue.names.log_subject(), body).await;
+                    let said = queue
+                        .channel
+                        .link
+                        .client
+                        .publish(queue.channel.names.log_subject(), body)
+                        .await;
                     if let Err(error) = said {
                         tracing::debug!(%error, "cannot send log lines");
                     }
@@ -163,7 +151,7 @@ impl RemoteQueue {
 
     /// The last broadcast of the coordinator.
     pub fn control(&self) -> Control {
-        *lock(&self.control)
+        self.guidance.control()
     }
 
     /// Records the state of the movers here, for the coordinator.
@@ -176,7 +164,7 @@ impl RemoteQueue {
 
     /// The id of the job.
     pub fn job(&self) -> &str {
-        &self.names.job
+        &self.channel.names.job
     }
 
     /// The number of tasks in progress here.
@@ -212,10 +200,7 @@ impl RemoteQueue {
     }
 
     fn heard(&self, control: Control) {
-        *lock(&self.control) = control;
-        for (hungry, now) in self.hungry.iter().zip(control.hungry) {
-            hungry.store(now, Ordering::Relaxed);
-        }
+        self.guidance.set_control(control);
         if control.closed {
             self.close();
         }
@@ -224,26 +209,12 @@ impl RemoteQueue {
     /// How many tasks of a class may be requested now, and for how long.
     fn demand(&self, class: Class) -> (usize, Duration) {
         let state = self.state();
-        let control = self.control();
-        if state.draining
-            || control.held
-            || control.stopping
-            || self.is_left_out.load(Ordering::Relaxed)
-            || !state.takes(self.class, class, Lease::now_ms())
-        {
+        if state.draining || !self.guidance.allows_tasks() || !state.takes(class, Lease::now_ms()) {
             return (0, FETCH);
         }
         let index = class as usize;
         // Where there is plenty, some are asked for ahead: they come while the others are done.
-        let spare = self.spare.load(Ordering::Relaxed) as usize;
-        // What a slow mover has taken would wait with it.
-        let most = match (self.is_slow.load(Ordering::Relaxed), control.hungry[index]) {
-            // Others have nothing to do.
-            (_, true) => 0,
-            (true, _) => spare.min(1),
-            _ => spare,
-        };
-        let ahead = state.soon_done(index).min(most);
+        let ahead = state.soon_done(index).min(self.guidance.ahead_max(class));
         (state.wanted(index, ahead), if ahead > 0 { FETCH_AHEAD } else { FETCH })
     }
 
@@ -284,8 +255,8 @@ impl RemoteQueue {
         if tasks.is_empty() {
             return;
         }
-        let facts = *lock(&self.facts);
-        let call = Call::Claim { mover: self.id, tasks: digests, facts };
+        let facts = self.facts.known();
+        let call = Call::Claim { mover: self.channel.id, tasks: digests, facts };
         let begun = Lease::now_ms();
         let (reply, asked_ms) = loop {
             let asked_ms = Lease::now_ms();
@@ -300,8 +271,8 @@ impl RemoteQueue {
         let (mut after, mut is_stranger) = (None, false);
         match reply {
             Some(Reply::Granted { gone, others, facts: news, spare, forged }) => {
-                self.spare.store(spare, Ordering::Relaxed);
-                self.learn(facts, news);
+                self.guidance.set_spare(spare);
+                self.facts.learn(facts, news);
                 let until_ms = asked_ms + self.lease_ms;
                 for (number, task, message) in tasks {
                     if others.contains(&number) {
@@ -376,7 +347,7 @@ impl RemoteQueue {
     async fn say_hello(&self) {
         match self.channel.meet(&self.info).await {
             Ok(()) => {
-                let reply = self.channel.call(&Call::Join(self.id)).await;
+                let reply = self.channel.call(&Call::Join(self.channel.id)).await;
                 tracing::info!(
                     welcome = matches!(reply, Some(Reply::Noted)),
                     "joined the job again"
@@ -388,19 +359,6 @@ impl RemoteQueue {
                 self.heard(Control { closed: true, ..control });
             }
             Err(error) => tracing::info!(%error, "joined the job again"),
-        }
-    }
-
-    /// Learns facts, beginning with number `first`. Another thread may have learnt some of them meanwhile.
-    fn learn(&self, first: u32, news: Vec<Notice>) {
-        let mut known = lock(&self.facts);
-        let learn = lock(&self.learn).clone();
-        let new = news.into_iter().skip((*known).saturating_sub(first) as usize);
-        for fact in new {
-            if let Some(learn) = &learn {
-                learn(fact);
-            }
-            *known += 1;
         }
     }
 }
@@ -433,9 +391,9 @@ async fn fetch_all(queue: Arc<RemoteQueue>, class: Class) {
             continue;
         }
         if consumer.is_none() {
-            let stream = queue.link.jetstream.get_stream(queue.names.tasks()).await;
+            let stream = queue.channel.link.jetstream.get_stream(queue.channel.names.tasks()).await;
             consumer = match stream {
-                Ok(stream) => streams::consumer(&stream, &queue.names, class).await.ok(),
+                Ok(stream) => streams::consumer(&stream, &queue.channel.names, class).await.ok(),
                 Err(_) => None,
             };
         }
@@ -447,7 +405,7 @@ async fn fetch_all(queue: Arc<RemoteQueue>, class: Class) {
         let fetching = Arc::clone(&queue);
         tokio::spawn(async move { fetch(fetching, known, class, (demand, wait)).await });
         // A consumer that was lost with its stream is found again by name.
-        if !queue.link.is_connected() {
+        if !queue.channel.link.is_connected() {
             consumer = None;
         }
     }
@@ -518,12 +476,11 @@ async fn renew_all(queue: Arc<RemoteQueue>) {
         };
         let load = Load { nics: nics(), ..lock(&queue.load).clone() };
         let held = numbers.clone();
-        let call = Call::Renew { mover: queue.id, held, load, clock_ms: clock::now_ms() };
+        let call = Call::Renew { mover: queue.channel.id, held, load, clock_ms: clock::now_ms() };
         let reply = queue.channel.call(&call).await;
         match reply {
             Some(Reply::Renewed { lost, control, is_slow, is_left_out }) => {
-                queue.is_slow.store(is_slow, Ordering::Relaxed);
-                queue.is_left_out.store(is_left_out, Ordering::Relaxed);
+                queue.guidance.set_assessment(is_slow, is_left_out);
                 let state = queue.state();
                 for (number, _) in numbers {
                     let Some(held) = state.held.get(&number) else { continue };
@@ -555,8 +512,8 @@ async fn tell_waiting(queue: Arc<RemoteQueue>) {
         let waits = {
             let state = queue.state();
             let now = Lease::now_ms();
-            let starves = |class| state.takes(queue.class, class, now) && state.starves(class);
-            let is_out = state.draining || queue.is_left_out.load(Ordering::Relaxed);
+            let starves = |class| state.takes(class, now) && state.starves(class);
+            let is_out = state.draining || queue.guidance.is_left_out();
             Class::ALL.map(|class| starves(class) && !is_out)
         };
         if waits == told {
@@ -566,14 +523,14 @@ async fn tell_waiting(queue: Arc<RemoteQueue>) {
             continue;
         }
         told = waits;
-        queue.channel.tell(&Call::Waiting(queue.id, waits)).await;
+        queue.channel.tell(&Call::Waiting(queue.channel.id, waits)).await;
     }
 }
 
 /// Receives the broadcasts of the coordinator.
 async fn hear_coordinator(queue: Arc<RemoteQueue>) {
-    let subject = queue.names.tell_subject();
-    let Ok(mut said) = queue.link.client.subscribe(subject).await else { return };
+    let subject = queue.channel.names.tell_subject();
+    let Ok(mut said) = queue.channel.link.client.subscribe(subject).await else { return };
     while !queue.is_closed() {
         match tokio::time::timeout(Duration::from_secs(1), said.next()).await {
             Ok(Some(message)) => {
@@ -636,20 +593,18 @@ impl Queue for RemoteQueue {
             let state = self.state();
             // What was asked for ahead does not come: a thread will wait soon.
             let soon = class == Class::Small
-                && self.spare.load(Ordering::Relaxed) > 0
+                && self.guidance.has_spare()
                 && state.ready.is_empty()
                 && state.fetching[class as usize] > 0;
-            soon || (state.takes(self.class, class, Lease::now_ms()) && state.starves(class))
+            soon || (state.takes(class, Lease::now_ms()) && state.starves(class))
         };
         // What was just handed on is on its way back as a task.
         let is_fed = Lease::now_ms() < self.fed_ms.load(Ordering::Relaxed);
-        !is_fed && (here || self.hungry[class as usize].load(Ordering::Relaxed))
+        !is_fed && (here || self.guidance.others_wait(class))
     }
 
     fn is_slow(&self) -> bool {
-        // Threads here that wait are no reason: they are as slow.
-        let others_wait = self.hungry.iter().any(|hungry| hungry.load(Ordering::Relaxed));
-        self.is_slow.load(Ordering::Relaxed) && others_wait
+        self.guidance.is_slow()
     }
 
     fn is_closed(&self) -> bool {

@@ -7,12 +7,18 @@ use rand::Rng;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::tree::{self, Ask, TreeSize};
 
-const MS: u64 = 1000;
+mod movers;
+mod reports;
+mod timeline;
+use movers::SimulatedMovers;
+use reports::{SentReport, SentReports};
+use timeline::{MS, Timeline};
+
 /// The coordinator takes back what ran out, and looks whether the broker has what it should.
 const LOOK_US: u64 = 500 * MS;
 /// What was offered and is in no stream after so long is published again.
@@ -21,6 +27,8 @@ const OFFER_AGAIN_MS: u64 = 3000;
 const SEND_AGAIN_US: u64 = 250 * MS;
 /// Idle movers are noticed by the others after so long.
 const SHARE_US: u64 = 20 * MS;
+/// A mover that died is away for this long.
+const AWAY_S: u64 = 60;
 /// A chunk with less left is not cut.
 const CUT_AT_LEAST: u64 = 16 << 20;
 /// Entries that are worth handing on.
@@ -113,37 +121,33 @@ struct Running {
     per_s: u64,
 }
 
-#[derive(Debug)]
-struct Mover {
-    id: MoverId,
-    alive: bool,
-    silent_until_us: u64,
-    /// Tenths of the usual speed.
-    tenths: u64,
-    busy: usize,
-}
-
-/// What movers have said, until it is heard.
-type ReportItem = (u32, MoverId, bool, Outcome, (u64, u64));
-
+/// A fleet with its coordinator and its broker.
 struct World {
+    /// What is simulated.
     scenario: Scenario,
+    /// Everything that happens by chance.
     random: ChaCha8Rng,
-    now_us: u64,
-    order: u64,
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    /// What happens next.
+    timeline: Timeline<Event>,
+    /// The coordinator under test.
     coordinator: Coordinator,
+    /// Which mover has which task.
     leases: Leases<Task>,
+    /// Tasks that wait for the coordinator: small ones, and those of large files.
     shelf: [Vec<Shelved>; 2],
+    /// Numbers of tasks that wait at the broker.
     stream: VecDeque<u32>,
-    idle: VecDeque<usize>,
-    movers: Vec<Mover>,
+    /// The movers, and their places that wait.
+    movers: SimulatedMovers,
+    /// Tasks that movers run, by the numbers of their leases.
     running: HashMap<u32, Running>,
-    said: HashMap<u64, ReportItem>,
-    says: u64,
+    /// Reports on their way.
+    reports: SentReports,
+    /// [`Event::Shares`] follows.
     shares: bool,
+    /// The coordinator has ended the job.
     finished: bool,
-    lost_s: f64,
+    /// What was measured so far.
     result: Result,
 }
 
@@ -155,42 +159,27 @@ pub fn simulate(scenario: Scenario, seed: u64) -> Result {
     let mut world = World {
         scenario,
         random: ChaCha8Rng::seed_from_u64(seed),
-        now_us: 0,
-        order: 0,
-        events: BinaryHeap::new(),
+        timeline: Timeline::new(),
         coordinator,
         leases: Leases::new(scenario.lease_ms + scenario.lease_ms / 10),
         shelf: [Vec::new(), Vec::new()],
         stream: VecDeque::new(),
-        idle: VecDeque::new(),
-        movers: Vec::new(),
+        movers: SimulatedMovers::new(scenario.places),
         running: HashMap::new(),
-        said: HashMap::new(),
-        says: 0,
+        reports: SentReports::default(),
         shares: false,
         finished: false,
-        lost_s: 0.0,
         result: Result::default(),
     };
     world.begin();
     while !world.finished {
-        let Some(Reverse((at, _, event))) = world.events.pop() else { break };
-        world.now_us = at;
+        let Some(event) = world.timeline.next() else { break };
         world.happens(event);
     }
     world.end()
 }
 
 impl World {
-    fn after(&mut self, us: u64, event: Event) {
-        self.order += 1;
-        self.events.push(Reverse((self.now_us + us, self.order, event)));
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.now_us / MS
-    }
-
     /// How long a message takes; sometimes it has to be sent again.
     fn travel(&mut self) -> u64 {
         self.result.messages += 1;
@@ -207,11 +196,9 @@ impl World {
         for index in 0..self.scenario.movers {
             let is_slow = self.is_one_in(self.scenario.slow_in);
             let tenths = if is_slow { 1 } else { 10 };
-            let id = index as MoverId + 1;
-            self.movers.push(Mover { id, alive: true, silent_until_us: 0, tenths, busy: 0 });
-            self.idle.extend(std::iter::repeat_n(index, self.scenario.places));
+            let id = self.movers.add(tenths);
             let begin = self.random.random_range(0..2_000_000);
-            self.after(begin, Event::Renews(index, id));
+            self.timeline.after(begin, Event::Renews(index, id));
         }
         let about_us = (self.ideal_s() * 1e6) as u64;
         let crashes =
@@ -219,28 +206,28 @@ impl World {
         for kind in crashes.collect::<Vec<_>>() {
             let mover = self.random.random_range(0..self.scenario.movers);
             let at = self.random.random_range(0..about_us.max(1));
-            self.after(at, if kind == 0 { Event::Crashes(mover) } else { Event::Silent(mover) });
+            self.timeline
+                .after(at, if kind == 0 { Event::Crashes(mover) } else { Event::Silent(mover) });
         }
         for _ in 0..self.scenario.wipes {
             let at = self.random.random_range(0..about_us.max(1));
-            self.after(at, Event::Wiped);
+            self.timeline.after(at, Event::Wiped);
         }
-        self.after(LOOK_US, Event::Looks);
+        self.timeline.after(LOOK_US, Event::Looks);
         let TreeSize { files, large: (large, _) } = self.scenario.tree;
         self.decide(Input::Start { tasks: vec![tree::scan(files, large)], more: false });
     }
 
     /// Seconds that the fleet needs if nobody ever waits.
     fn ideal_s(&self) -> f64 {
-        let Scenario { tree, places, entries_per_s, bytes_per_s, .. } = self.scenario;
+        let Scenario { tree, entries_per_s, bytes_per_s, .. } = self.scenario;
         let bytes = tree.large.0 as f64 * tree.large.1 as f64;
         let seconds = tree.files as f64 / entries_per_s as f64 + bytes / bytes_per_s as f64;
-        let speed: f64 = self.movers.iter().map(|mover| mover.tenths as f64 / 10.0).sum();
-        (seconds + self.lost_s) / (speed * places as f64)
+        self.movers.ideal_s(seconds)
     }
 
     fn end(mut self) -> Result {
-        self.result.makespan_s = self.now_us as f64 / 1e6;
+        self.result.makespan_s = self.timeline.now_us() as f64 / 1e6;
         self.result.ideal_s = self.ideal_s();
         self.result
     }
@@ -257,10 +244,10 @@ impl World {
                     Command::Publish(task) => {
                         let begun = Instant::now();
                         let number =
-                            self.leases.offer(TaskClass::of(&task), task, self.now_us / MS);
+                            self.leases.offer(TaskClass::of(&task), task, self.timeline.now_ms());
                         self.result.deciding += begun.elapsed();
                         let travel = self.travel();
-                        self.after(travel, Event::Arrives(number));
+                        self.timeline.after(travel, Event::Arrives(number));
                     }
                     Command::Shelve(tasks) => {
                         for task in tasks {
@@ -302,15 +289,13 @@ impl World {
             Event::Shares => self.share(),
             Event::Crashes(mover) => self.crashes(mover),
             Event::Returns(mover) => {
-                self.movers[mover].alive = true;
-                self.idle.extend(std::iter::repeat_n(mover, self.scenario.places));
-                let id = self.movers[mover].id;
-                self.after(MS, Event::Renews(mover, id));
+                let id = self.movers.revive(mover);
+                self.timeline.after(MS, Event::Renews(mover, id));
                 self.hand_out();
             }
             Event::Silent(mover) => {
-                let until = self.now_us + 2 * self.scenario.lease_ms * MS;
-                self.movers[mover].silent_until_us = until;
+                let until = self.timeline.now_us() + 2 * self.scenario.lease_ms * MS;
+                self.movers.silence(mover, until);
             }
             Event::Wiped => self.stream.clear(),
         }
@@ -319,14 +304,10 @@ impl World {
     /// The broker hands tasks to movers that wait.
     fn hand_out(&mut self) {
         while !self.stream.is_empty() {
-            let Some(mover) = self.idle.pop_front() else { return };
-            if !self.movers[mover].alive {
-                continue;
-            }
+            let Some(mover) = self.movers.take_idle() else { return };
             let Some(number) = self.stream.pop_front() else { return };
-            self.movers[mover].busy += 1;
             let travel = self.travel() + self.travel();
-            self.after(travel, Event::Claims(number, mover));
+            self.timeline.after(travel, Event::Claims(number, mover));
         }
         self.wants_shares();
     }
@@ -334,31 +315,30 @@ impl World {
     /// Movers wait, and nothing is there for them.
     fn wants_shares(&mut self) {
         if !self.shares
-            && !self.idle.is_empty()
+            && self.movers.idle() > 0
             && self.leases.offered() == 0
             && !self.running.is_empty()
         {
             self.shares = true;
-            self.after(SHARE_US, Event::Shares);
+            self.timeline.after(SHARE_US, Event::Shares);
         }
     }
 
     fn is_free(&mut self, mover: usize) {
-        self.movers[mover].busy = self.movers[mover].busy.saturating_sub(1);
-        self.idle.push_back(mover);
+        self.movers.wait(mover);
         self.hand_out();
     }
 
     fn claims(&mut self, number: u32, mover: usize) {
         let (id, alive, tenths) = {
-            let mover = &self.movers[mover];
+            let mover = self.movers.get(mover);
             (mover.id, mover.alive, mover.tenths)
         };
         if !alive {
             return;
         }
         let begun = Instant::now();
-        let claim = self.leases.claim(number, id, self.now_us / MS);
+        let claim = self.leases.claim(number, id, self.timeline.now_ms());
         let task = self.leases.get(number).cloned();
         self.result.deciding += begun.elapsed();
         let Some(task) = task.filter(|_| claim == Claim::Granted) else {
@@ -377,22 +357,20 @@ impl World {
             Ask::Bytes(range) => (range.len(), 0, 0, bytes_per_s),
             Ask::Open | Ask::End => (1, 0, 0, entries_per_s),
         };
-        let begun_us = self.now_us;
+        let begun_us = self.timeline.now_us();
         let running = Running { task, mover, id, begun_us, version: 0, does, leaves, large, per_s };
         self.running.insert(number, running);
-        self.after(does * 1_000_000 / per_s, Event::Ends(number, 0));
+        self.timeline.after(does * 1_000_000 / per_s, Event::Ends(number, 0));
     }
 
     /// A mover says something of a task, sometimes twice.
-    fn says(&mut self, number: u32, id: MoverId, ended: bool, outcome: Outcome, done: (u64, u64)) {
-        self.says += 1;
-        let say = self.says;
-        self.said.insert(say, (number, id, ended, outcome, done));
+    fn says(&mut self, number: u32, id: MoverId, report: SentReport) {
+        let say = self.reports.send(report);
         let travel = self.travel();
-        self.after(travel, Event::Heard(number, id, say));
+        self.timeline.after(travel, Event::Heard(number, id, say));
         if self.is_one_in(self.scenario.lost_in) {
             let again = travel + self.travel();
-            self.after(again, Event::Heard(number, id, say));
+            self.timeline.after(again, Event::Heard(number, id, say));
         }
     }
 
@@ -402,12 +380,12 @@ impl World {
             return;
         }
         let Some(running) = self.running.remove(&number) else { return };
-        let silent = self.movers[running.mover].silent_until_us;
-        if self.now_us < silent {
+        let silent = self.movers.get(running.mover).silent_until_us;
+        if self.timeline.now_us() < silent {
             // It is stopped: it ends when it goes on, and by then it has lost the task.
-            let wait = silent - self.now_us;
+            let wait = silent - self.timeline.now_us();
             self.running.insert(number, running);
-            return self.after(wait, Event::Ends(number, version));
+            return self.timeline.after(wait, Event::Ends(number, version));
         }
         let Running { task, mover, id, does, leaves, large, .. } = running;
         let (entries, bytes, outcome) = match tree::ask(&task) {
@@ -429,7 +407,7 @@ impl World {
         };
         let outcome = Outcome { work: tree::work(entries, bytes), ..outcome };
         let file = u64::from(tree::ends_file(&task));
-        self.says(number, id, true, outcome, (entries, file));
+        self.says(number, id, SentReport { ended: true, outcome, done: (entries, file) });
         self.is_free(mover);
     }
 
@@ -437,7 +415,10 @@ impl World {
         if !self.leases.holds(number, mover) {
             return;
         }
-        let Some((_, _, ended, outcome, (entries, files))) = self.said.remove(&say) else { return };
+        let Some(SentReport { ended, outcome, done: (entries, files) }) = self.reports.receive(say)
+        else {
+            return;
+        };
         let Some(id) = self.leases.get(number).map(|task| task.id) else { return };
         if ended {
             let begun = Instant::now();
@@ -458,24 +439,24 @@ impl World {
     }
 
     fn renews(&mut self, mover: usize, id: MoverId) {
-        let known = &self.movers[mover];
+        let known = self.movers.get(mover);
         if known.id != id || !known.alive {
             return;
         }
-        if self.now_us >= known.silent_until_us {
+        if self.timeline.now_us() >= known.silent_until_us {
             let held = self.leases.held_by(id).to_vec();
             self.result.messages += 2;
             let begun = Instant::now();
             // What is lost shows when it is looked for.
-            self.leases.renew(id, &held, self.now_us / MS);
+            self.leases.renew(id, &held, self.timeline.now_ms());
             self.result.deciding += begun.elapsed();
         }
-        self.after(2_000 * MS, Event::Renews(mover, id));
+        self.timeline.after(2_000 * MS, Event::Renews(mover, id));
     }
 
     fn looks(&mut self) {
         let begun = Instant::now();
-        let expired = self.leases.expired(self.now_ms());
+        let expired = self.leases.expired(self.timeline.now_ms());
         self.result.deciding += begun.elapsed();
         for (number, _, mut task) in expired {
             self.result.expired += 1;
@@ -483,38 +464,32 @@ impl World {
             self.decide(Input::Expired(task));
         }
         if self.stream.is_empty() {
-            let before = self.now_ms().saturating_sub(OFFER_AGAIN_MS);
+            let before = self.timeline.now_ms().saturating_sub(OFFER_AGAIN_MS);
             let again: Vec<u32> = self.leases.unclaimed(before).collect();
             for number in again {
                 let travel = self.travel();
-                self.after(travel, Event::Arrives(number));
+                self.timeline.after(travel, Event::Arrives(number));
             }
         }
-        self.after(LOOK_US, Event::Looks);
+        self.timeline.after(LOOK_US, Event::Looks);
     }
 
     fn crashes(&mut self, mover: usize) {
-        if !self.movers[mover].alive {
+        if !self.movers.get(mover).alive {
             return;
         }
-        let known = &mut self.movers[mover];
-        (known.alive, known.busy) = (false, 0);
-        known.id += self.scenario.movers as MoverId;
-        let speed = known.tenths as f64 / 10.0;
+        self.movers.crash(mover, AWAY_S as f64);
         self.running.retain(|_, running| running.mover != mover);
-        self.idle.retain(|waiting| *waiting != mover);
-        // A minute of all of its places.
-        self.lost_s += 60.0 * self.scenario.places as f64 * speed;
-        self.after(60_000 * MS, Event::Returns(mover));
+        self.timeline.after(AWAY_S * 1000 * MS, Event::Returns(mover));
     }
 
     /// Whoever has most left gives half of it to those who wait.
     fn share(&mut self) {
         self.shares = false;
-        if self.idle.is_empty() || self.leases.offered() > 0 {
+        if self.movers.idle() == 0 || self.leases.offered() > 0 {
             return;
         }
-        let now = self.now_us;
+        let now = self.timeline.now_us();
         let left = |running: &Running| {
             let done = (now - running.begun_us) * running.per_s / 1_000_000;
             running.does.saturating_sub(done)
@@ -522,14 +497,14 @@ impl World {
         let mut all: Vec<(u64, u32)> = self
             .running
             .iter()
-            .filter(|(_, running)| now >= self.movers[running.mover].silent_until_us)
+            .filter(|(_, running)| now >= self.movers.get(running.mover).silent_until_us)
             .map(|(number, running)| {
                 let whole = left(running) + running.leaves;
                 ((whole as f64 / running.per_s as f64 * 1e6) as u64, *number)
             })
             .collect();
         all.sort_unstable_by_key(|known| Reverse(*known));
-        all.truncate(self.idle.len());
+        all.truncate(self.movers.idle());
         for (_, number) in all {
             self.cut(number);
         }
@@ -537,7 +512,7 @@ impl World {
     }
 
     fn cut(&mut self, number: u32) {
-        let now = self.now_us;
+        let now = self.timeline.now_us();
         let Some(running) = self.running.get_mut(&number) else { return };
         let done = ((now - running.begun_us) * running.per_s / 1_000_000).min(running.does);
         let left = running.does - done;
@@ -570,7 +545,7 @@ impl World {
         running.version += 1;
         let (version, end) = (running.version, running.does * 1_000_000 / running.per_s);
         let wait = (running.begun_us + end).saturating_sub(now);
-        self.after(wait, Event::Ends(number, version));
-        self.says(number, id, false, outcome, (0, 0));
+        self.timeline.after(wait, Event::Ends(number, version));
+        self.says(number, id, SentReport { ended: false, outcome, done: (0, 0) });
     }
 }

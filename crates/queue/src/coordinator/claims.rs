@@ -1,8 +1,8 @@
 //! Decides which mover gets which task, and handles failed tasks.
-use dmover_engine::queue::{Class, Lease, Reported};
+use dmover_engine::queue::{Lease, Reported};
 use dmover_model::{Outcome, Task, TaskKind};
 use dmover_plan::failure_attribution::Opinions;
-use dmover_plan::leases::{self, Claim, Leases, MoverId};
+use dmover_plan::leases::{Claim, Leases, MoverId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,31 +133,30 @@ impl Shared {
         tasks: Vec<(u32, [u8; 32])>,
         facts: u32,
     ) -> Reply {
-        if !lock(&self.members).has(mover) {
+        if !self.movers.members().has(mover) {
             return Reply::Stranger;
         }
-        if lock(&self.control).held {
+        if self.broadcast.control().held {
             return Reply::Later;
         }
         let (granted, holders) = {
-            let mut leases = lock(&self.leases);
+            let mut leases = self.tasks.leases();
             // Closing the run checks the leases afterwards: none is added after that.
             let closed = self.is_closed();
-            let opinions = lock(&self.opinions);
-            // Mostly nothing has failed.
-            let all = if opinions.is_empty() { Vec::new() } else { lock(&self.members).ids() };
-            let granted = grant(&mut leases, &opinions, (mover, tasks), &all, closed);
+            let granted = self
+                .movers
+                .judge(|opinions, all| grant(&mut leases, opinions, (mover, tasks), all, closed));
             (granted, leases.holders() as u32)
         };
         // An increase of the number of sharers is broadcast at once, a decrease later.
-        self.steer(|control| control.movers = control.movers.max(holders));
+        self.broadcast.steer(|control| control.movers = control.movers.max(holders));
         self.steer_work();
         let spare = if granted.lost_with_mover { 0 } else { self.spare() };
         let known = lock(&self.facts);
         let facts = known.get(facts as usize..).unwrap_or_default().to_vec();
         let Granted { gone, others, forged, .. } = granted;
         if !forged.is_empty() {
-            self.refuse("a task");
+            self.messages.tell_refused("a task");
         }
         Reply::Granted { gone, others, facts, spare, forged }
     }
@@ -165,8 +164,8 @@ impl Shared {
     /// How many tasks a mover may prefetch beyond its threads: its share, unless the other movers will take all of them
     /// soon.
     fn spare(&self) -> u32 {
-        let offered = lock(&self.leases).offered();
-        let others = lock(&self.members).len().saturating_sub(1);
+        let offered = self.tasks.unclaimed();
+        let others = self.movers.members().len().saturating_sub(1);
         match others {
             0 => u32::MAX,
             others if offered > PLENTY * others => (offered / (others + 1)).max(1) as u32,
@@ -174,38 +173,10 @@ impl Shared {
         }
     }
 
-    /// Renews the leases of a mover. Returns the numbers that it no longer has, or must drop.
-    pub(super) fn renew(&self, mover: MoverId, held: &[(u32, u64)], now: u64) -> Vec<u32> {
-        let hungry = lock(&self.control).hungry;
-        let mut leases = lock(&self.leases);
-        let length = leases.length_ms();
-        let stands = |(number, still_ms): &&(u32, u64)| {
-            let Some(Issued { task, .. }) = leases.get(*number) else { return false };
-            // A lost chunk has its file begun again, and lost sums are not tried again: these get all the time there is.
-            let dear = task.kind.is_large() || matches!(task.kind, TaskKind::Sums(_));
-            let others_wait = hungry[Class::of(task) as usize] && !dear;
-            *still_ms > leases::patience_ms(length, task.lost.len(), others_wait)
-        };
-        // Its mover stops at once, and the table waits until it has to have stopped.
-        let (still, moving): (Vec<_>, Vec<_>) = held.iter().partition(stands);
-        for (number, still_ms) in &still {
-            tracing::warn!(
-                number,
-                mover,
-                still_ms,
-                "a task makes no progress; another mover gets it"
-            );
-        }
-        let moving: Vec<u32> = moving.into_iter().map(|(number, _)| number).collect();
-        let mut lost = leases.renew(mover, &moving, now);
-        lost.extend(still.into_iter().map(|(number, _)| number));
-        lost
-    }
-
     /// Receives one message of a mover. A message in several pieces is applied when all of them have arrived.
     pub(super) fn hear(&self, said: OutcomeMessage) {
         let OutcomeMessage { mover, number, sequence, told, outcome, ended, more, hosts } = said;
-        let mut leases = lock(&self.leases);
+        let mut leases = self.tasks.leases();
         if !leases.holds(number, mover) {
             tracing::debug!(
                 number,
@@ -217,7 +188,7 @@ impl Shared {
         let Some(issued) = leases.get_mut(number) else { return };
         let ends = ended && !more;
         let pieces = issued.heard.hear(sequence, (told, outcome, ends, hosts), more);
-        let pieces = held_back(issued, pieces, self.holding);
+        let pieces = held_back(issued, pieces, self.tasks.holding());
         let mut heard = Heard::of(&issued.task, pieces);
         if heard.has_ended
             && let Some(Issued { mut task, .. }) = leases.end(number)
@@ -240,36 +211,24 @@ impl Shared {
                     if heard.has_failed {
                         self.try_elsewhere((mover, number), &task);
                     } else {
-                        lock(&self.opinions).succeed(mover);
+                        self.movers.succeed(mover);
                     }
-                    lock(&self.opinions).end(task.lost.iter().copied().chain([number]));
+                    self.movers.forget(task.lost.iter().copied().chain([number]));
                 }
             }
         }
         // An expired task that is taken back after this finds these reports before it.
-        self.say(heard.said, heard.entries);
+        self.inbox.put(heard.said, heard.entries);
     }
 
     /// Whether another mover should try a task that failed under a lease. Reports a mover on which every task fails.
     fn try_elsewhere(&self, lease: (MoverId, u32), task: &Task) -> bool {
-        let stopping = lock(&self.control).stopping;
-        let all = lock(&self.members).ids();
-        let now = Lease::now_ms();
-        let lost = &task.lost;
-        let is_part = matches!(task.kind, TaskKind::Hash(_) | TaskKind::Compare(_));
-        let redone = (self.redoes || is_part) && !stopping;
-        let (again, left_out) = {
-            let mut opinions = lock(&self.opinions);
-            let (again, left_out) = opinions.fail(lease, lost, &all, now);
-            if again && !redone {
-                opinions.end(lost.iter().copied().chain([lease.1]));
-            }
-            (again && redone, left_out)
-        };
+        let can_repeat = self.tasks.repeats(task) && !self.broadcast.control().stopping;
+        let (again, left_out) = self.movers.fail(lease, &task.lost, can_repeat, Lease::now_ms());
         if let Some(out_ms) = left_out {
-            let name = lock(&self.members).describe(lease.0).unwrap_or_default();
+            let name = self.movers.members().describe(lease.0).unwrap_or_default();
             let seconds = Duration::from_millis(out_ms).as_secs();
-            self.engine.tell_of_movers(format!(
+            self.messages.tell(format!(
                 "{name} gets no tasks for {seconds} s, because its tasks fail and may succeed on \
                 other movers; check its mounts and its log"
             ));
@@ -287,6 +246,7 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::reorder_buffer;
+    use dmover_engine::queue::Class;
     use dmover_model::{Budget, DirectoryRef, ErrorClass, NewTask, Parent, TaskId, TreePath};
 
     const ALL: [MoverId; 2] = [1, 2];

@@ -2,20 +2,18 @@
 use dmover_engine::queue::{Class, Lease};
 use dmover_model::Fatal;
 use dmover_observe::{LogLevel, LogLine};
-use dmover_wire::{LogMessage, TaskMessage};
+use dmover_wire::LogMessage;
 use futures_util::StreamExt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-use super::meeting::refuse;
+use super::messages::refuse;
 use super::{Shared, TROUBLE, lock};
 use crate::job_registry::Refused;
 use crate::link::decode_or_log;
 use crate::streams;
 
-/// The most entries in received reports that the driver has not processed; further reports wait.
-const UNHEARD_MAX: usize = 1 << 15;
 /// How many tasks to publish before checking that the broker has them.
 const PUBLISHED_AT_ONCE: usize = 64;
 /// How often the state of the job at the broker is checked.
@@ -31,22 +29,14 @@ pub(super) async fn publish_all(shared: Arc<Shared>, mut tasks: mpsc::UnboundedR
     while tasks.recv_many(&mut numbers, PUBLISHED_AT_ONCE).await > 0 {
         let mut last = None;
         for number in numbers.drain(..) {
-            let (task, class) = {
-                let leases = lock(&shared.leases);
-                let Some(issued) = leases.get(number) else { continue };
-                (issued.task.clone(), Class::of(&issued.task))
-            };
-            let body = dmover_wire::encode(&TaskMessage { number, task });
-            if let Some(issued) = lock(&shared.leases).get_mut(number) {
-                issued.digest = Some(*blake3::hash(&body).as_bytes());
-            }
+            let Some((class, body)) = shared.tasks.message(number) else { continue };
             let limit = shared.link.client.max_payload();
             if body.len() > limit {
                 let size = body.len();
                 let message =
                     format!("a task has {size} bytes, but the broker accepts at most {limit}");
                 let hint = "raise max_payload of nats-server, for example to 8 MiB";
-                return shared.fail(Fatal::unavailable(message, hint));
+                return shared.inbox.fail(Fatal::unavailable(message, hint));
             }
             let next = (shared.names.task_subject(class), body);
             // Whether the broker takes what it is given shows in the last of several: what is lost of the others is found
@@ -54,7 +44,7 @@ pub(super) async fn publish_all(shared: Arc<Shared>, mut tasks: mpsc::UnboundedR
             if let Some((subject, body)) = last.replace(next)
                 && let Err(error) = shared.link.client.publish(subject, body).await
             {
-                shared.note_trouble(Some(error.to_string()));
+                shared.health.note_trouble(Some(error.to_string()));
             }
         }
         let Some((subject, body)) = last else { continue };
@@ -64,10 +54,10 @@ pub(super) async fn publish_all(shared: Arc<Shared>, mut tasks: mpsc::UnboundedR
                 // Lost messages are published again at the next check.
                 tokio::spawn(async move {
                     let arrived = arrival.await.map(|_| ()).map_err(|error| error.to_string());
-                    shared.note_trouble(arrived.err());
+                    shared.health.note_trouble(arrived.err());
                 });
             }
-            Err(error) => shared.note_trouble(Some(error.to_string())),
+            Err(error) => shared.health.note_trouble(Some(error.to_string())),
         }
         if shared.is_closed() {
             return;
@@ -88,7 +78,7 @@ pub(super) async fn hear_all(shared: Arc<Shared>) {
 async fn hear_some(shared: &Arc<Shared>) -> Result<(), String> {
     let outcomes = shared.link.jetstream.get_stream(shared.names.outcomes()).await;
     let outcomes = outcomes.map_err(|error| error.to_string())?;
-    let lease_ms = lock(&shared.record).body.lease_ms;
+    let lease_ms = shared.offer.lease_ms();
     let consumer = streams::hearer(&outcomes, lease_ms).await.map_err(|error| error.to_string())?;
     let stream = consumer
         .stream()
@@ -103,10 +93,10 @@ async fn hear_some(shared: &Arc<Shared>) -> Result<(), String> {
             // What cannot be read is lost, and the job must not wait for it for ever.
             let why = format!("cannot read the outcome of a task: {error}");
             let hint = "please report this as a bug in dmover; the job may work without --broker";
-            shared.fail(Fatal::unavailable(why, hint));
+            shared.inbox.fail(Fatal::unavailable(why, hint));
         }
-        lock(&shared.taken).push(message);
-        while *lock(&shared.unheard) > UNHEARD_MAX && !shared.is_closed() {
+        shared.inbox.keep(message);
+        while shared.inbox.is_full() && !shared.is_closed() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
@@ -115,7 +105,7 @@ async fn hear_some(shared: &Arc<Shared>) -> Result<(), String> {
 
 /// Writes log lines of movers to the log of this process, until the end of the run.
 pub(super) async fn hear_logs(shared: Arc<Shared>) {
-    if !lock(&shared.record).body.wants_log {
+    if !shared.offer.wants_log() {
         return;
     }
     let Ok(mut said) = shared.link.client.subscribe(shared.names.log_subject()).await else {
@@ -144,8 +134,9 @@ pub(super) async fn hear_logs(shared: Arc<Shared>) {
     }
 }
 
-/// Checks that the broker has all tasks and that the job still belongs to this process.
-pub(super) async fn look_after(shared: Arc<Shared>) {
+/// Checks that the broker has all tasks and that the job still belongs to this process. `patience`: the job ends after
+/// this long without a mover or a broker.
+pub(super) async fn look_after(shared: Arc<Shared>, patience: Duration) {
     let (mut alone_since, mut told_alone) = (Lease::now_ms(), false);
     while !shared.is_closed() {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -153,65 +144,66 @@ pub(super) async fn look_after(shared: Arc<Shared>) {
             return;
         }
         let now = Lease::now_ms();
-        let length = lock(&shared.leases).length_ms();
+        let length = shared.tasks.lease_ms();
         // Who cannot be heard is not silent.
-        let reach = *lock(&shared.reach);
+        let reach = shared.health.reach();
         let silent = if reach.has_lasted(now, 2 * length) {
-            lock(&shared.members).remove_silent(now, 2 * length)
+            shared.movers.members().remove_silent(now, 2 * length)
         } else {
             Vec::new()
         };
         for mover in silent {
             tracing::warn!(mover, "no message from a mover");
             let seconds = 2 * length / 1000;
-            shared.engine.tell_of_movers(format!(
+            shared.messages.tell(format!(
                 "no message from {mover} for {seconds} s: other movers get its tasks"
             ));
         }
-        let news = lock(&shared.members).look(now);
+        let news = shared.movers.members().look(now);
         if let Some(words) = news {
-            shared.engine.tell_of_movers(words);
+            shared.messages.tell(words);
         }
         // A mover without tasks leaves its share of the limits to the others.
-        let movers = lock(&shared.leases).holders() as u32;
-        shared.steer(|control| control.movers = movers);
-        if lock(&shared.members).len() > 0 {
+        let movers = shared.tasks.holders();
+        shared.broadcast.steer(|control| control.movers = movers);
+        if shared.movers.members().len() > 0 {
             (alone_since, told_alone) = (now, false);
         }
         let alone = Duration::from_millis(now - alone_since);
         if alone > ALONE && !told_alone && reach.has_lasted(now, ALONE.as_millis() as u64) {
             told_alone = true;
-            let labels = shared.labels();
+            let labels = shared.offer.labels();
             let which = if labels.is_empty() { "" } else { " that has the labels of the job" };
             let words = format!(
                 "no mover is connected{which}: start 'dmover mover{labels}' on a host that has \
                 both trees"
             );
-            shared.engine.tell_of_movers(words);
+            shared.messages.tell(words);
         }
-        if let Some(away) = reach.away(now).filter(|away| *away > shared.patience) {
+        if let Some(away) = reach.away(now).filter(|away| *away > patience) {
             let (shown, seconds) = (&shared.link.shown, away.as_secs());
             let message = format!("the broker {shown} has not answered for {seconds} s");
             let hint = "start the broker, then run the same command again";
-            return shared.fail(Fatal::unavailable(message, hint));
+            return shared.inbox.fail(Fatal::unavailable(message, hint));
         }
-        if alone > shared.patience {
+        if alone > patience {
             let seconds = alone.as_secs();
             let message = format!("no mover connected to {} for {seconds} s", shared.link.shown);
-            let labels = shared.labels();
+            let labels = shared.offer.labels();
             let hint =
                 format!("start movers ('dmover mover{labels}'), then run the same command again");
-            return shared.fail(Fatal::unavailable(message, hint));
+            return shared.inbox.fail(Fatal::unavailable(message, hint));
         }
-        if let Some(why) = shared.lasting_trouble(now, TROUBLE.min(shared.patience)) {
+        if let Some(why) = shared.lasting_trouble(now, TROUBLE.min(patience)) {
             let message =
                 format!("the broker {} accepts no more messages: {why}", shared.link.shown);
             let hint = "check its free space and its log, then run the same command again";
-            return shared.fail(Fatal::unavailable(message, hint));
+            return shared.inbox.fail(Fatal::unavailable(message, hint));
         }
-        match shared.renew_offer().await {
+        let Shared { link, trust, engine, messages, offer, .. } = &*shared;
+        match offer.renew(link, trust, messages, engine).await {
             Ok(()) => {}
-            Err(Refused::Taken(error)) => return shared.fail(error),
+            Err(Refused::Taken(error)) => return shared.inbox.fail(error),
             Err(Refused::Broker(error)) => {
                 tracing::warn!(%error, "cannot use the broker; retrying");
             }
@@ -225,14 +217,14 @@ pub(super) async fn look_after(shared: Arc<Shared>) {
 /// Publishes tasks again that are missing in the stream.
 async fn offer_again(shared: &Arc<Shared>, now: u64) -> Result<(), String> {
     let before = now.saturating_sub(OFFER_AGAIN.as_millis() as u64);
-    let unclaimed: Vec<u32> = lock(&shared.leases).unclaimed(before).collect();
+    let is_complete = !shared.tasks.has_unclaimed(before);
     let names = &shared.names;
     let found = shared.link.jetstream.get_stream(names.tasks()).await;
     let is_lost = match found {
-        Ok(_) if unclaimed.is_empty() => {
+        Ok(_) if is_complete => {
             // If a mover has a task, it was published, even if the acknowledgement was lost.
-            if lock(&shared.leases).unclaimed(u64::MAX).next().is_none() {
-                shared.note_trouble(None);
+            if !shared.tasks.has_unclaimed(u64::MAX) {
+                shared.health.note_trouble(None);
             }
             false
         }
@@ -259,12 +251,7 @@ async fn offer_again(shared: &Arc<Shared>, now: u64) -> Result<(), String> {
         }
     };
     if is_lost {
-        let again: Vec<u32> = lock(&shared.leases).unclaimed(before).collect();
-        tracing::info!(tasks = again.len(), "publishing tasks again");
-        for number in again {
-            // The channel lives as long as the run.
-            let _ = shared.outgoing.send(number);
-        }
+        shared.tasks.publish_again(before);
     }
     Ok(())
 }

@@ -6,17 +6,10 @@ use futures_util::StreamExt;
 use std::sync::Arc;
 
 use super::keyring::{Met, Refusal};
+use super::messages::refuse;
 use super::{Shared, lock};
 use crate::link::decode_or_log;
-use crate::offer;
 use crate::seal::{self, Keys, Kind, Purpose};
-
-/// Logs a message that was refused. Returns the text.
-pub(super) fn refuse(what: &str) -> String {
-    let words = format!("refused {what} that no mover of this job sent: forged or replayed");
-    tracing::warn!("{words}");
-    words
-}
 
 /// Answers movers until the end of the run.
 pub(super) async fn answer_all(shared: Arc<Shared>, mut calls: async_nats::Subscriber) {
@@ -26,7 +19,7 @@ pub(super) async fn answer_all(shared: Arc<Shared>, mut calls: async_nats::Subsc
         }
         let request = &call.payload[..];
         let answer = match dmover_wire::open(request) {
-            Some(Envelope::Plain(PING)) => Some(shared.pong()),
+            Some(Envelope::Plain(PING)) => Some(dmover_wire::encode(&shared.offer.pong())),
             Some(Envelope::Signed(signed)) => shared.hear_signed(&signed, request),
             Some(Envelope::Sealed(sealed)) => {
                 let keys = lock(&shared.keyring).hear_call(&sealed, Lease::now_ms());
@@ -58,11 +51,6 @@ impl Shared {
         }
     }
 
-    fn pong(&self) -> Bytes {
-        let record = lock(&self.record);
-        dmover_wire::encode(&Reply::Pong(record.body.host.clone(), record.body.pid))
-    }
-
     /// A signed answer to a mover without keys.
     fn sign(&self, request: &[u8], reply: &Reply) -> Bytes {
         let body = dmover_wire::encode(reply);
@@ -91,7 +79,7 @@ impl Shared {
                     return Some(self.sign(request, &reply));
                 }
                 // It has seen another offer than this one.
-                if offer != offer::digest(&lock(&self.record).body) {
+                if offer != self.offer.digest() {
                     refuse("a hello for another offer");
                     return None;
                 }

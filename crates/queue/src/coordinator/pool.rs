@@ -80,7 +80,7 @@ pub(super) async fn share_limits(shared: Arc<Shared>, pool: String) {
             tell(false, false).await;
         }
         if let Some(jobs) = known.count(&own, Lease::now_ms()) {
-            shared.steer(|control| control.jobs = jobs);
+            shared.broadcast.steer(|control| control.jobs = jobs);
         }
     }
     tell(false, true).await;

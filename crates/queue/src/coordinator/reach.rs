@@ -1,5 +1,6 @@
 //! Reports once that the broker does not answer or accepts no tasks, and once that it does again.
 use dmover_engine::queue::Lease;
+use dmover_schedule::sync::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,44 @@ impl Reach {
     }
 }
 
+/// Whether the broker can be reached, and whether it accepts messages.
+#[derive(Default)]
+pub(super) struct BrokerHealth {
+    /// Since when it can be reached, or cannot.
+    reach: Mutex<Reach>,
+    /// Why it does not accept messages, and since when. `None`: it does.
+    trouble: Mutex<Option<(u64, String)>>,
+}
+
+impl BrokerHealth {
+    /// Whether the broker can be reached.
+    pub fn reach(&self) -> Reach {
+        *lock(&self.reach)
+    }
+
+    /// Records whether the broker accepts messages. `None`: it does.
+    pub fn note_trouble(&self, why: Option<String>) {
+        let mut trouble = lock(&self.trouble);
+        match (why, &mut *trouble) {
+            (None, _) => *trouble = None,
+            (Some(why), Some((_, known))) => *known = why,
+            (Some(why), none) => *none = Some((Lease::now_ms(), why)),
+        }
+    }
+
+    /// Why the broker does not accept messages.
+    fn trouble(&self) -> Option<String> {
+        lock(&self.trouble).as_ref().map(|(_, why)| why.clone())
+    }
+
+    /// Why the broker has not accepted messages for this long.
+    pub fn lasting_trouble(&self, now_ms: u64, lasting: Duration) -> Option<String> {
+        let lasts = |since: u64| now_ms > since + lasting.as_millis() as u64;
+        let trouble = lock(&self.trouble).clone();
+        trouble.filter(|(since, _)| lasts(*since)).map(|(_, why)| why)
+    }
+}
+
 /// A problem of the broker, its start, and whether it was reported.
 struct Wrong {
     since_ms: u64,
@@ -54,14 +93,14 @@ pub(super) async fn watch_broker(shared: Arc<Shared>) {
         tokio::time::sleep(LOOK_EVERY).await;
         let is_connected = shared.link.is_connected();
         let now = Lease::now_ms();
-        lock(&shared.reach).set(is_connected, now);
+        lock(&shared.health.reach).set(is_connected, now);
         if is_connected && now >= asked_ms + ASK_EVERY.as_millis() as u64 {
             no_answer = ask(&shared).await;
             asked_ms = Lease::now_ms();
         }
         let shown = &shared.link.shown;
         let words = if is_connected {
-            let own = lock(&shared.trouble).as_ref().map(|(_, why)| why.clone());
+            let own = shared.health.trouble();
             let trouble = own.or_else(|| shared.lasting_trouble(now, LASTING));
             let why = no_answer.clone().or(trouble);
             why.map(|why| format!("the broker {shown} accepts no tasks: {why}; waiting for it"))
@@ -70,14 +109,14 @@ pub(super) async fn watch_broker(shared: Arc<Shared>) {
         };
         let Some(words) = words else {
             if wrong.take().is_some_and(|wrong| wrong.is_told) {
-                shared.engine.tell_of_movers(format!("the broker {shown} answers again"));
+                shared.messages.tell(format!("the broker {shown} answers again"));
             }
             continue;
         };
         let wrong = wrong.get_or_insert(Wrong { since_ms: now, is_told: false });
         let lasts = Lease::now_ms() >= wrong.since_ms + LASTING.as_millis() as u64;
         if lasts && !std::mem::replace(&mut wrong.is_told, true) && !shared.is_closed() {
-            shared.engine.tell_of_movers(words);
+            shared.messages.tell(words);
         }
     }
 }

@@ -3,6 +3,7 @@ use bytes::Bytes;
 use dmover_engine::queue::{Lease, Queue};
 use dmover_engine::take_reports;
 use dmover_model::{Outcome, TaskKind};
+use dmover_schedule::sync::Mutex;
 use dmover_wire::{MoverReport, OutcomeMessage};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::{AGAIN, FED, RemoteQueue, lock};
 use crate::seal::Kind;
 
 /// The most reports that wait to be sent.
-pub(super) const OUTBOX: usize = 64;
+const OUTBOX: usize = 64;
 /// The size limit of a bundle, unless it is one larger piece: the coordinator has many messages in memory.
 const BUNDLE_MAX: usize = 256 << 10;
 /// Room for the headers that the broker adds to a message.
@@ -25,6 +26,33 @@ pub(super) struct Saying {
     /// Its pieces, if it is too large for one message.
     pieces: Vec<Bytes>,
     ended: bool,
+}
+
+/// Reports that wait to be sent.
+pub(super) struct Outbox {
+    /// For threads that report.
+    sender: mpsc::Sender<Saying>,
+    /// For [`send_all`], until it starts.
+    receiver: Mutex<Option<mpsc::Receiver<Saying>>>,
+}
+
+impl Outbox {
+    /// Without reports.
+    pub fn new() -> Self {
+        let (sender, receiver) = mpsc::channel(OUTBOX);
+        Self { sender, receiver: Mutex::new(Some(receiver)) }
+    }
+
+    /// The reports, for [`send_all`]. `None`: it has them already.
+    pub fn take_receiver(&self) -> Option<mpsc::Receiver<Saying>> {
+        lock(&self.receiver).take()
+    }
+
+    /// Adds a report; waits while there are too many.
+    fn put(&self, saying: Saying) {
+        // This fails only when the run is over, and then the report is not needed.
+        let _ = self.sender.blocking_send(saying);
+    }
 }
 
 /// One message of a report.
@@ -84,7 +112,9 @@ async fn send_pieces(queue: &RemoteQueue, mut pieces: VecDeque<Piece>) {
         }
         let body = dmover_wire::bundle(pieces.iter().take(count).map(|piece| &piece.bytes));
         let body = queue.channel.seal(Kind::Outcome, &body);
-        if let Err(error) = queue.link.publish(queue.names.outcome_subject(), body).await {
+        if let Err(error) =
+            queue.channel.link.publish(queue.channel.names.outcome_subject(), body).await
+        {
             tracing::warn!(%error, "cannot send outcomes");
             lock(&queue.load).trouble = Some(error.to_string());
             tokio::time::sleep(AGAIN).await;
@@ -109,7 +139,7 @@ fn fitting(sizes: impl Iterator<Item = usize>, most: usize) -> usize {
 impl RemoteQueue {
     /// The size limit of one message, whatever its content.
     fn piece_max(&self) -> usize {
-        self.link.client.max_payload().saturating_sub(HEADERS).max(HEADERS)
+        self.channel.link.client.max_payload().saturating_sub(HEADERS).max(HEADERS)
     }
 
     /// Records that a piece was sent, or never will be.
@@ -161,7 +191,7 @@ impl RemoteQueue {
             self.fed_ms.store(Lease::now_ms() + FED, Ordering::Relaxed);
         }
         let said = OutcomeMessage {
-            mover: self.id,
+            mover: self.channel.id,
             number: lease.number,
             sequence: sequence + 1,
             told,
@@ -177,9 +207,7 @@ impl RemoteQueue {
             held.sequence = last.sequence;
         }
         let pieces = pieces.into_iter().map(|(_, bytes)| bytes).collect();
-        let saying = Saying { lease: lease.clone(), pieces, ended };
-        // The send fails only when the run is over, and then the report is not needed.
-        let _ = self.outbox.blocking_send(saying);
+        self.outbox.put(Saying { lease: lease.clone(), pieces, ended });
     }
 }
 

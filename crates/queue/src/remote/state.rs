@@ -12,7 +12,7 @@ const STEAL_AFTER: u64 = 1000;
 /// together share their overhead.
 const AHEAD: Duration = Duration::from_millis(4);
 /// The assumed duration of tasks before any has ended.
-pub(super) const UNKNOWN: Duration = Duration::from_secs(1);
+const UNKNOWN: Duration = Duration::from_secs(1);
 const AHEAD_MAX: usize = 32;
 
 /// A task in progress here.
@@ -27,8 +27,11 @@ pub(super) struct Held {
     pub errors: MoverReport,
 }
 
+/// The tasks of this process, and the threads that wait for more.
 #[derive(Default)]
 pub(super) struct State {
+    /// The class of tasks to prefer.
+    own: Option<Class>,
     /// Claimed tasks that wait for a thread.
     pub ready: VecDeque<Lease>,
     pub held: HashMap<u32, Held>,
@@ -53,6 +56,11 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Without tasks. `own`: the class of tasks to prefer.
+    pub fn preferring(own: Option<Class>) -> Self {
+        Self { own, typical: [UNKNOWN; CLASSES], ..Self::default() }
+    }
+
     /// Whether threads wait for tasks of a class that they could have.
     pub fn starves(&self, class: Class) -> bool {
         let index = class as usize;
@@ -90,9 +98,9 @@ impl State {
         (room + ahead).min(wanted.saturating_sub(fetching))
     }
 
-    /// Whether a process that prefers class `own` takes tasks of a class: others only while there are none of its own.
-    pub fn takes(&self, own: Option<Class>, class: Class, now_ms: u64) -> bool {
-        let Some(own) = own.filter(|own| *own != class) else { return true };
+    /// Whether this process takes tasks of a class: others than it prefers only while there are none of its own.
+    pub fn takes(&self, class: Class, now_ms: u64) -> bool {
+        let Some(own) = self.own.filter(|own| *own != class) else { return true };
         self.running[own as usize] == 0 && now_ms >= self.had_ms[own as usize] + STEAL_AFTER
     }
 }
@@ -131,12 +139,12 @@ mod tests {
 
     #[test]
     fn who_is_for_one_class_takes_the_other_after_a_while_without_its_own() {
-        let mut state = State { had_ms: [5000; CLASSES], ..State::default() };
-        let takes = |state: &State, class, now| state.takes(Some(Class::Small), class, now);
-        assert!(takes(&state, Class::Small, 5000) && !takes(&state, Class::Large, 5999));
-        assert!(takes(&state, Class::Large, 6000), "it is idle");
+        let mut state = State { had_ms: [5000; CLASSES], ..State::preferring(Some(Class::Small)) };
+        assert!(state.takes(Class::Small, 5000) && !state.takes(Class::Large, 5999));
+        assert!(state.takes(Class::Large, 6000), "it is idle");
         state.running[Class::Small as usize] = 1;
-        assert!(!takes(&state, Class::Large, 9000), "it has work of its own");
-        assert!(state.takes(None, Class::Large, 5000), "it is for everything");
+        assert!(!state.takes(Class::Large, 9000), "it has work of its own");
+        state.own = None;
+        assert!(state.takes(Class::Large, 5000), "it is for everything");
     }
 }
