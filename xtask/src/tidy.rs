@@ -9,6 +9,7 @@ mod links;
 mod rust;
 mod texts;
 mod tree;
+mod types;
 mod words;
 
 use anyhow::{Result, ensure};
@@ -73,6 +74,7 @@ fn check(files: &[SourceFile]) -> Vec<Finding> {
         findings.extend(words::check(file, &retired));
     }
     findings.extend(circles::check(files));
+    findings.extend(types::check(files));
     findings.extend(lengths::check_missing(files));
     findings.extend(words::check_missing(&retired));
     findings

@@ -53,6 +53,8 @@ pub struct Type {
     pub name: String,
     /// Where the name stands.
     pub line: usize,
+    /// The number of its named fields; an enum has none.
+    pub fields: usize,
 }
 
 /// A function with a body.
@@ -248,8 +250,8 @@ impl Items {
         self.functions.push(Function { name, line: first, length: last - first + 1 });
     }
 
-    fn defined(&mut self, name: &syn::Ident) {
-        self.types.push(Type { name: name.to_string(), line: name.span().start().line });
+    fn defined(&mut self, name: &syn::Ident, fields: usize) {
+        self.types.push(Type { name: name.to_string(), line: name.span().start().line, fields });
     }
 
     fn note_test(&mut self, attributes: &[syn::Attribute], node: &impl Spanned) {
@@ -327,12 +329,16 @@ impl<'ast> Visit<'ast> for Items {
     }
 
     fn visit_item_struct(&mut self, node: &'ast syn::ItemStruct) {
-        self.defined(&node.ident);
+        let fields = match &node.fields {
+            syn::Fields::Named(fields) => fields.named.len(),
+            _ => 0,
+        };
+        self.defined(&node.ident, fields);
         visit::visit_item_struct(self, node);
     }
 
     fn visit_item_enum(&mut self, node: &'ast syn::ItemEnum) {
-        self.defined(&node.ident);
+        self.defined(&node.ident, 0);
         visit::visit_item_enum(self, node);
     }
 
@@ -425,7 +431,7 @@ mod tests {
 impl T for &S {\n fn h(&self) { format!(\"{}\", self.i().j(2)) }\n}\nfn k() {}";
         assert_eq!(words(text, Use::MethodOf), ["e.g", "self.c", "i.j", "self.i"]);
         let source = RustSource::parse(text).unwrap();
-        assert_eq!(source.types, [Type { name: "T".into(), line: 5 }]);
+        assert_eq!(source.types, [Type { name: "T".into(), line: 5, fields: 0 }]);
         assert_eq!(source.methods, [Method { of: "S".into(), name: "b".into(), line: 2 }]);
         let receivers: Vec<bool> = (1..=9).map(|line| source.receiver(line) == Some("S")).collect();
         assert_eq!(receivers, [true, true, true, true, false, true, true, true, false]);
