@@ -257,6 +257,36 @@ impl LocalEnd {
                 return Ok(remote_directory(tree.open(at, follows)?, place));
             }
         };
+        self.open_below(side, at, follows, place)
+    }
+
+    /// Opens the directory at a path below a root of the source as it is now. On another host that is a request, whatever
+    /// was read of the directory before.
+    ///
+    /// # Errors
+    /// As [`Self::open_source`].
+    pub fn open_source_anew(
+        &self,
+        root: &SourceRoot,
+        at: &TreePath,
+        follows: bool,
+    ) -> Result<SourceDirectory, EntryError> {
+        match root {
+            SourceRoot::Remote { tree, names, .. } if names.is_directory => {
+                let place = Place::new(root.names(), at.clone());
+                Ok(remote_directory(tree.open_anew(at, follows)?, place))
+            }
+            _ => self.open_source(root, at, follows),
+        }
+    }
+
+    fn open_below(
+        &self,
+        side: &RootSide,
+        at: &TreePath,
+        follows: bool,
+        place: Place,
+    ) -> Result<SourceDirectory, EntryError> {
         let relative = side.directory(at);
         let opened = if follows {
             path::open_directory_each(&side.parent, &relative)

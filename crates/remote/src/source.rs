@@ -132,11 +132,17 @@ impl RemoteSource {
         if !follows && let Some(directory) = Directory::open_walked(&self.shared, at) {
             return Ok(directory);
         }
+        let (at, metadata) = self.ask_for(at, follows)?;
+        Ok(Directory::open(&self.shared, at, metadata))
+    }
+
+    /// What is at a path now.
+    fn ask_for(&self, at: &TreePath, follows: bool) -> Result<(DirectoryAt, Metadata), EntryError> {
         let request = Request::Open { at: at.clone(), follows };
         let of = (Operation::Open, at, &b""[..]);
         let metadata: Metadata = self.shared.asking.ask(&request, of)?;
         let at = DirectoryAt { path: at.clone(), follows, identity: metadata.identity };
-        Ok(Directory::open(&self.shared, at, metadata))
+        Ok((at, metadata))
     }
 }
 
@@ -157,6 +163,15 @@ impl RemoteTree for RemoteSource {
 
     fn open(&self, at: &TreePath, follows: bool) -> Result<Arc<dyn RemoteDirectory>, EntryError> {
         self.directory(at, follows)
+    }
+
+    fn open_anew(
+        &self,
+        at: &TreePath,
+        follows: bool,
+    ) -> Result<Arc<dyn RemoteDirectory>, EntryError> {
+        let (at, metadata) = self.ask_for(at, follows)?;
+        Ok(Directory::anew(&self.shared, at, metadata))
     }
 
     fn open_above(&self) -> Result<Arc<dyn RemoteDirectory>, EntryError> {

@@ -115,6 +115,19 @@ pub trait RemoteTree: Debug + Send + Sync {
     /// It cannot be opened, or its file system has no files to copy.
     fn open(&self, at: &TreePath, follows: bool) -> Result<Arc<dyn RemoteDirectory>, EntryError>;
 
+    /// Opens a directory at a path below the root as it is now, whatever was read of it before. A tree that keeps nothing
+    /// does this in any case.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    fn open_anew(
+        &self,
+        at: &TreePath,
+        follows: bool,
+    ) -> Result<Arc<dyn RemoteDirectory>, EntryError> {
+        self.open(at, follows)
+    }
+
     /// Opens the directory that contains the root, which is not a directory. Only the root's name is used in it.
     ///
     /// # Errors

@@ -295,7 +295,8 @@ fn delete_names(mover: &mut Mover<'_>, extra: &ExtraNames) -> Result<(), EntryEr
         return Ok(());
     };
     // Whatever holds the names may be back at the source, and then they are not extra any more.
-    let source = level::open_source(engine, &root, &at.path)?;
+    let follows = engine.spec.follows_links();
+    let source = engine.end.open_source_anew(&root.source, &at.path, follows)?;
     if source.metadata.identity != at.source {
         let words = "another directory has replaced this one";
         let (side, class) = (Side::Source, ErrorClass::Changed);

@@ -59,6 +59,16 @@ impl Directory {
         Self::new(shared, at, metadata).keep()
     }
 
+    /// Opens a directory of which nothing is known from before, and which nobody else gets.
+    pub(super) fn anew(
+        shared: &Arc<Shared>,
+        at: DirectoryAt,
+        metadata: Metadata,
+    ) -> Arc<dyn RemoteDirectory> {
+        let new = Self::new(shared, at, metadata);
+        Arc::new(Self { looks: Arc::new(Looks::new(shared.follows_all)), ..new })
+    }
+
     /// Opens a directory that another mover has asked for; `None`: it has not, or it was not sent.
     pub(super) fn open_walked(
         shared: &Arc<Shared>,

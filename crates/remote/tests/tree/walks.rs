@@ -205,3 +205,29 @@ fn an_agent_without_walks_is_asked_for_each_directory() {
     }
     assert_eq!(near.requests(), 1 + 3 * 3, "one walk in vain");
 }
+
+#[test]
+fn what_is_at_a_path_now_is_asked_for_whatever_is_open() {
+    let root = scratch();
+    numbered(&root.path().join("d"), 2);
+    let (tree, near) = plain(root.path());
+    let path = TreePath::root().join(b"d");
+    let top = tree.open(&TreePath::root(), false).unwrap();
+    top.enter_ahead(&[b"d"], LISTS);
+    let before = visit(&*top, "d", &root.path().join("d"));
+    std::fs::rename(root.path().join("d"), root.path().join("e")).unwrap();
+    numbered(&root.path().join("d"), 1);
+    let identity = |directory: &dyn RemoteDirectory| directory.metadata().identity;
+    let open = tree.open(&path, false).unwrap();
+    assert_eq!(identity(&*open), identity(&*before), "it is open");
+    near.requests();
+    let now = tree.open_anew(&path, false).unwrap();
+    assert_eq!(
+        identity(&*now).inode,
+        std::fs::metadata(root.path().join("d")).unwrap().ino(),
+        "the directory that took its place"
+    );
+    let name = list(&*now).pop_first().unwrap();
+    now.look(&name, false).unwrap();
+    assert!(near.requests() >= 2, "the path and its names");
+}
