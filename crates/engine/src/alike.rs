@@ -14,8 +14,7 @@ use dmover_plan::verify::Differing;
 
 use crate::context::Engine;
 use crate::level::{Level, TargetDirectory};
-use crate::manifest_attributes;
-use crate::manifest_attributes::{Whose, plain_xattrs};
+use crate::manifest_attributes::{self, Whose, plain_xattrs};
 use crate::mover::Mover;
 use crate::planned::Planned;
 use crate::project;

@@ -2,8 +2,7 @@
 use dmover_model::{Answer, CoordinatorRequest};
 
 use crate::context::Engine;
-use crate::root_marks;
-use crate::root_marks::named;
+use crate::root_marks::{self, named};
 use crate::submounts;
 
 impl Engine {

@@ -7,9 +7,8 @@ use dmover_plan::decide::Decision;
 use crate::context::Engine;
 use crate::extra;
 use crate::file;
-use crate::inspect;
-use crate::level;
-use crate::level::{Level, TargetDirectory};
+use crate::inspect::{self, Compared};
+use crate::level::{self, Level, TargetDirectory};
 use crate::made;
 use crate::mover::Mover;
 use crate::planned::{CopyResult, Planned};
@@ -42,15 +41,24 @@ pub(crate) fn bring(
             return Ok(CopyResult { instead, ..would_move(mover.engine, level, planned) });
         }
         Decision::Compare => {
-            if let Some(decision) = inspect::compare_with_source(mover, level, planned)? {
-                return bring_instead(mover, level, planned, decision);
-            }
-            if mover.engine.spec.verb != Verb::Sync {
+            let may_lack_size = match inspect::compare_with_source(mover, level, planned)? {
+                Compared::Differs(decision) => {
+                    return bring_instead(mover, level, planned, decision);
+                }
+                Compared::Equal { may_lack_size } => may_lack_size,
+            };
+            let moved = if mover.engine.spec.verb == Verb::Sync {
+                inspect(mover, level, planned)?
+            } else {
                 // What is equal keeps its attributes, whatever they are.
                 let kept = made::digest_of_skipped(mover, level, record)?;
-                return Ok(CopyResult { instead: Some(Decision::Skip), ..kept });
+                CopyResult { instead: Some(Decision::Skip), ..kept }
+            };
+            let is_as_it_was = moved.instead != Some(Decision::Replace);
+            if may_lack_size && is_as_it_was && !store_size(mover, level, planned)? {
+                return bring_instead(mover, level, planned, Decision::Replace);
             }
-            return inspect(mover, level, planned);
+            return Ok(moved);
         }
         Decision::Inspect => return inspect(mover, level, planned),
         _ => {}
@@ -71,6 +79,15 @@ pub(crate) fn bring(
         _ => file::bring_other(mover, level, target, record, planned.decision).map_err(Into::into),
     };
     result.map_err(|e| WriteError { error: explain(mover, target, planned, e.error), ..e })
+}
+
+/// Makes the size of a file that is equal reach storage. Returns whether that was possible.
+fn store_size(mover: &Mover<'_>, level: &Level, planned: &Planned) -> Result<bool, EntryError> {
+    let both = level.target.as_ref().zip(planned.existing.as_ref());
+    let Some((target, found)) = both.filter(|_| !mover.engine.spec.policy.dry_run) else {
+        return Ok(true);
+    };
+    mover.session.store_size(target, planned.record.destination_name().as_bytes(), found)
 }
 
 /// Carries out another decision than the planned one.

@@ -17,8 +17,7 @@ use std::sync::Arc;
 
 use crate::alike;
 use crate::context::Engine;
-use crate::level;
-use crate::level::{Level, SourceDirectory};
+use crate::level::{self, Level, SourceDirectory};
 use crate::mover::Mover;
 
 /// How many names are reported or recorded at once.

@@ -6,10 +6,8 @@ use dmover_model::{
 };
 
 use crate::context::{CHECKED, Engine};
-use crate::finding;
-use crate::finding::Finding;
-use crate::level;
-use crate::level::Level;
+use crate::finding::{self, Finding};
+use crate::level::{self, Level};
 use crate::mover_report::ReportItem;
 
 /// Whether the manifest has an entry, or at least its directory: entries beside the tree of the manifest are

@@ -75,11 +75,12 @@ impl Engine {
         if !self.reports.desk.is_remote() || !error.may_be_the_hosts() {
             self.pass.guard.heard(&error);
         }
-        let path = self.facts.history.suspect_since.and_then(|_| self.tree_path(&error));
-        if self.reports.error(error) && self.facts.history.suspect_since.is_some() {
-            // It was to be compared, since an earlier pass was cut off, and the end of this one ends that.
-            self.doubts.add(path.unwrap_or_else(TreePath::root));
-        }
+        self.reports.error(error, |error| {
+            if self.facts.history.suspect_since.is_some() {
+                // It was to be compared, since an earlier pass was cut off, and the end of this one ends that.
+                self.doubts.add(self.tree_path(error).unwrap_or_else(TreePath::root));
+            }
+        });
     }
 
     /// The path of an entry below its root.

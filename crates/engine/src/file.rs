@@ -9,8 +9,7 @@ use dmover_tree::{Permit, TargetNames};
 
 use crate::context::Engine;
 use crate::doubts;
-use crate::level;
-use crate::level::{Level, TargetDirectory};
+use crate::level::{self, Level, TargetDirectory};
 use crate::manifest_attributes;
 use crate::mover::Mover;
 use crate::planned::{CopyResult, Planned};

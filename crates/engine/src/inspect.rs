@@ -2,7 +2,7 @@
 use dmover_local::entry_attributes;
 use dmover_local::error::changed;
 use dmover_local::session::WriteError;
-use dmover_model::{ByteRange, EntryError, EntryKind, Side, When};
+use dmover_model::{ByteRange, EntryError, EntryKind, Side};
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 
@@ -16,13 +16,25 @@ use crate::project;
 use crate::rights;
 use crate::storage;
 
-/// Compares a file that looks equal. Returns how to copy it if it differs.
+/// What a comparison of a file with its source has shown.
+pub(crate) enum Compared {
+    Equal {
+        /// The size at the destination may be in memory only.
+        may_lack_size: bool,
+    },
+    /// How to copy it.
+    Differs(Decision),
+}
+
+/// Compares a file that looks equal.
 pub(crate) fn compare_with_source(
     mover: &mut Mover<'_>,
     level: &Level,
     planned: &Planned,
-) -> Result<Option<Decision>, EntryError> {
-    let Some(found) = &planned.existing else { return Ok(None) };
+) -> Result<Compared, EntryError> {
+    let Some(found) = &planned.existing else {
+        return Ok(Compared::Equal { may_lack_size: false });
+    };
     let pair =
         compare_content::open_pair(mover.engine, level, &planned.record, found, mover.permit())?;
     let source = &pair.source;
@@ -40,19 +52,18 @@ pub(crate) fn compare_with_source(
         pair.destination.forget(all.end);
     }
     let differs = compare_content::compare_range(mover, level, &planned.record, &pair, all)?;
-    let writes_holes = mover.engine.spec.policy.sparse == When::Never;
-    let may_lack_size = is_unproven && pair.may_lack_size(writes_holes);
+    let may_lack_size = is_unproven && pair.may_lack_size();
     drop(pair);
     mover.engine.reports.count(Counter::FilesCompared);
-    if differs.is_empty() && !may_lack_size {
+    if differs.is_empty() {
         if written {
             doubts::note_written(mover.engine, level, &planned.record.name, &metadata);
         }
-        return Ok(None);
+        return Ok(Compared::Equal { may_lack_size });
     }
     let policy = &mover.engine.spec.policy;
     let in_place = policy.inplace && policy.backup.is_none() && found.links == 1;
-    Ok(Some(if in_place { Decision::UpdateInPlace } else { Decision::Replace }))
+    Ok(Compared::Differs(if in_place { Decision::UpdateInPlace } else { Decision::Replace }))
 }
 
 /// Sets the attributes of an entry with the right content. Returns what it needed: nothing, other attributes, or a

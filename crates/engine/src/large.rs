@@ -21,16 +21,14 @@ use crate::apply;
 use crate::context::Engine;
 use crate::control::StopReason;
 use crate::file;
-use crate::level;
-use crate::level::{Level, TargetDirectory};
+use crate::level::{self, Level, TargetDirectory};
 use crate::manifest_attributes;
 use crate::mover::Mover;
 use crate::plan_entry;
 use crate::planned::{CopyResult, Planned};
 use crate::project;
 use crate::queue::Class;
-use crate::sum;
-use crate::sum::in_order;
+use crate::sum::{self, in_order};
 use crate::task_report::TELL_EVERY;
 use crate::written_parts::{PART_TIME, Part};
 

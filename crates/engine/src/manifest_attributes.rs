@@ -10,8 +10,7 @@ use dmover_plan::verify::Differing;
 use serde_bytes::ByteBuf;
 
 use crate::context::Engine;
-use crate::level;
-use crate::level::Level;
+use crate::level::{self, Level};
 use crate::settable::Settable;
 
 /// An attribute's name and value.

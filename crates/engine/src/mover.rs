@@ -15,8 +15,7 @@ use std::time::Duration;
 
 use crate::context::Engine;
 use crate::control::StopReason;
-use crate::finding;
-use crate::finding::Unrepaired;
+use crate::finding::{self, Unrepaired};
 use crate::level::Level;
 use crate::mover_report::ReportItem;
 use crate::queue::{Lease, Queue};

@@ -16,8 +16,7 @@ use std::sync::Arc;
 
 use crate::catalog_survey;
 use crate::directory;
-use crate::level;
-use crate::level::TargetDirectory;
+use crate::level::{self, TargetDirectory};
 use crate::mover::Mover;
 use crate::narrow;
 

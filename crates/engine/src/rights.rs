@@ -4,8 +4,7 @@ use dmover_model::{EntryRecord, Metadata};
 use dmover_plan::decide::Decision;
 
 use crate::context::Engine;
-use crate::level;
-use crate::level::{Level, TargetDirectory};
+use crate::level::{self, Level, TargetDirectory};
 use crate::mover::Mover;
 
 /// The directory of the source, and this one at the destination or in the previous snapshot.

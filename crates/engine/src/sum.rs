@@ -20,8 +20,7 @@ use std::time::Duration;
 
 use crate::context::Engine;
 use crate::file;
-use crate::level;
-use crate::level::Level;
+use crate::level::{self, Level};
 use crate::mover::Mover;
 use crate::plan_entry;
 use crate::planned::CopyResult;

@@ -11,15 +11,12 @@ use std::sync::Arc;
 use crate::directory::{Place, TargetDirectory, tree_identity};
 use crate::end::{Local, LocalEnd};
 use crate::error::{changed, entry_error, failed};
-use crate::file;
-use crate::file::FileOrder;
+use crate::file::{self, FileOrder};
 use crate::put_in_place;
 use crate::rights::Sides;
 use crate::root_side::RootNames;
-use crate::session;
-use crate::session::{Session, WriteError};
-use crate::source;
-use crate::source::OpenedSource;
+use crate::session::{self, Session, WriteError};
+use crate::source::{self, OpenedSource};
 
 /// The top directory of a base, open.
 #[derive(Debug)]

@@ -5,8 +5,7 @@ use dmover_sys::{Errno, directory, stat};
 use crate::directory::{SourceDirectory, TargetDirectory, fold, look_at};
 use crate::error::CallFailed;
 use crate::listing::NameBuffer;
-use crate::session;
-use crate::session::Session;
+use crate::session::{self, Session};
 
 impl Session<'_> {
     /// The name in another case under which the destination has an entry; `None` if it has none, or has it under this

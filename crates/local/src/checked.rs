@@ -6,8 +6,7 @@ use crate::directory::{SourceDirectory, TargetDirectory, look_at};
 use crate::end::LocalEnd;
 use crate::error::entry_error;
 use crate::file::unfinished_time;
-use crate::session;
-use crate::session::Session;
+use crate::session::{self, Session};
 
 /// A file whose modification time differs from the one that it got by more than this was written by another program.
 const NEAR_S: u64 = 2;

@@ -7,12 +7,10 @@ use dmover_schedule::thread;
 use dmover_tree::RemoteFile;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::digest;
-use crate::digest::{Part, differing};
+use crate::digest::{self, Part, differing};
 use crate::error::cancelled;
 use crate::handle::FileHandle;
-use crate::reading;
-use crate::reading::Shown;
+use crate::reading::{self, Shown};
 use crate::session::Session;
 use crate::source::Content;
 

@@ -14,8 +14,7 @@ use std::time::Duration;
 use crate::content::Run;
 use crate::error::{at_destination, entry_error};
 use crate::handle::FileHandle;
-use crate::reading;
-use crate::reading::Shown;
+use crate::reading::{self, Shown};
 use crate::session::Session;
 use crate::source::Content;
 

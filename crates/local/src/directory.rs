@@ -272,11 +272,11 @@ impl LocalEnd {
         follows: bool,
     ) -> Result<SourceDirectory, EntryError> {
         match root {
-            SourceRoot::Remote { tree, names, .. } if names.is_directory => {
+            SourceRoot::Remote { tree, .. } => {
                 let place = Place::new(root.names(), at.clone());
                 Ok(remote_directory(tree.open_anew(at, follows)?, place))
             }
-            _ => self.open_source(root, at, follows),
+            SourceRoot::Here(_) => self.open_source(root, at, follows),
         }
     }
 

@@ -15,8 +15,7 @@ use crate::handle::{DirectoryHandle, FileHandle};
 use crate::pair::Pair;
 use crate::reading::Shown;
 use crate::rights::Sides;
-use crate::source;
-use crate::source::{Content, OpenedSource, open_to_read};
+use crate::source::{self, Content, OpenedSource, open_to_read};
 
 /// An entry that stays open, with its attributes.
 pub struct OpenEntry {

@@ -15,12 +15,9 @@ use crate::digest_tap::{Made, Tap};
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::Local;
 use crate::error::entry_error;
-use crate::put_in_place;
-use crate::put_in_place::Renaming;
-use crate::session;
-use crate::session::{Session, WriteError};
-use crate::source;
-use crate::source::{OpenedSource, check_empty};
+use crate::put_in_place::{self, Renaming};
+use crate::session::{self, Session, WriteError};
+use crate::source::{self, OpenedSource, check_empty};
 use patched::PATCHED_MIN;
 use ranges::{covers_all, ranges};
 

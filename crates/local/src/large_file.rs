@@ -12,15 +12,10 @@ use crate::digest_tap::{Made, Tap};
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::{Local, LocalEnd};
 use crate::error::entry_error;
-use crate::file::create_file;
-use crate::file::finish_file;
 use crate::file::patched::begins_with_old;
-use crate::file::takes_after;
-use crate::file::{FileOrder, Unfinished, cannot_share};
-use crate::session;
-use crate::session::{Session, WriteError};
-use crate::source;
-use crate::source::OpenedSource;
+use crate::file::{FileOrder, Unfinished, cannot_share, create_file, finish_file, takes_after};
+use crate::session::{self, Session, WriteError};
+use crate::source::{self, OpenedSource};
 
 mod part;
 

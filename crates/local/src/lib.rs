@@ -63,6 +63,7 @@ pub mod source;
 pub mod source_root;
 mod special_files;
 pub mod stale_temporaries;
+mod stored_size;
 pub mod subject;
 pub mod submounts;
 pub mod trash;

@@ -13,8 +13,7 @@ use crate::directory::{SourceDirectory, TargetDirectory, look_at};
 use crate::end::Local;
 use crate::error::entry_error;
 use crate::put_in_place::Renaming;
-use crate::session;
-use crate::session::Session;
+use crate::session::{self, Session};
 
 /// An inode that gets further names, by a name that it has.
 #[derive(Clone, Copy)]

@@ -14,8 +14,7 @@ use crate::error::{CallFailed, entry_error};
 use crate::handle::DirectoryHandle;
 use crate::mounts::{MountTable, kind_of};
 use crate::root_side::RootSide;
-use crate::session;
-use crate::session::Session;
+use crate::session::{self, Session};
 use crate::source_root::SourceRoot;
 
 pub use dmover_tree::Seen;

@@ -13,18 +13,12 @@ use dmover_sys::{Errno, OwnedFd, cache, copy, file, path, stat};
 use crate::content::Holes;
 use crate::digest;
 use crate::error::{EPERM, at_destination, changed, entry_error};
-use crate::file::create_file;
-use crate::file::existing::close_existing;
-use crate::file::existing::open_existing;
-use crate::file::finish_file;
-use crate::file::set_last;
-use crate::file::{FileOrder, Unfinished};
-use crate::pair;
-use crate::pair::Pair;
-use crate::session;
-use crate::session::{Session, WriteError};
-use crate::source;
-use crate::source::{Content, OpenedSource, open_to_read};
+use crate::file::existing::{close_existing, open_existing};
+use crate::file::{FileOrder, Unfinished, create_file, finish_file, set_last};
+use crate::pair::{self, Pair};
+use crate::session::{self, Session, WriteError};
+use crate::source::{self, Content, OpenedSource, open_to_read};
+use crate::stored_size::set_size_anew;
 
 /// The repair of a file.
 #[derive(Clone, Copy)]
@@ -144,7 +138,12 @@ fn mend_in_place(session: &mut Session<'_>, mending: &Mending<'_>) -> Result<(),
     local.attributes().prepare(object, &supply.attributes)?;
     local.attributes().remove_foreign(object, &supply.attributes)?;
     let identity = file.metadata.identity;
-    let written = if mending.writes() { write_ranges(session, &file, mending) } else { Ok(()) };
+    let written = if mending.writes() {
+        write_ranges(session, &file, mending)
+    } else {
+        set_size_anew(file.fd(), supply.metadata.size)
+            .map_err(|e| mending.fail(Operation::Allocate, e))
+    };
     // A file marked as incomplete may have been written by a repair that did not flush it.
     let flush = mending.writes() || file.metadata.mtime != supply.metadata.mtime;
     let finished = written.and_then(|()| {
@@ -172,7 +171,7 @@ fn write_ranges(
     let source_path = || from.place.entry(name);
     let target_path = || mending.shown();
     let transfer = file.transfer(from, supply, [&source_path, &target_path], session.permit);
-    file::set_size(file.fd(), supply.metadata.size)
+    set_size_anew(file.fd(), supply.metadata.size)
         .map_err(|e| mending.fail(Operation::Allocate, e))?;
     for range in ranges {
         // Old bytes must not shine through holes; where none can be punched, zeroes are written.

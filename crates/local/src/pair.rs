@@ -3,7 +3,6 @@ use dmover_model::{
     ByteRange, EntryError, EntryKind, EntryRecord, Metadata, Operation, PathBytes, Side,
 };
 use dmover_observe::{Activity, activity};
-use dmover_sys::file::{self, DataRange};
 use dmover_sys::{OwnedFd, path, stat};
 use dmover_tree::{Permit, RemoteFile};
 use std::sync::Arc;
@@ -18,9 +17,6 @@ use crate::rights::Sides;
 use crate::session::Session;
 use crate::source::{Content, has_settled, open_to_read, past_the_tick};
 
-/// The last bytes of a file that are in one page of memory, or in less.
-const END_BYTES: u64 = 512;
-
 /// Both sides of a file, open.
 pub struct Pair {
     /// The file of the source.
@@ -34,20 +30,6 @@ impl Pair {
     pub fn common(&self) -> ByteRange {
         let end = self.source.metadata.size.min(self.destination.metadata.size);
         ByteRange { start: 0, end }
-    }
-
-    /// Whether the size of the copy may be in memory only. If zeroes could not be flushed, memory still gives them, because
-    /// it has the size; the end of the file is then zero. `writes_holes`: a hole at the end of the source was written as
-    /// zeroes.
-    pub fn may_lack_size(&self, writes_holes: bool) -> bool {
-        let Some(last) = self.destination.metadata.size.checked_sub(1) else { return false };
-        let Some(copy) = self.destination.file.fd() else { return false };
-        let mut end = vec![0; (last + 1).min(END_BYTES) as usize];
-        let start = last + 1 - end.len() as u64;
-        let read = file::read_at(copy, &mut end, start);
-        let is_zero = read.is_ok_and(|length| end[..length].iter().all(|byte| *byte == 0));
-        let hole = || self.source.held().0.next_data(last, &PathBytes::default);
-        is_zero && (writes_holes || !matches!(hole(), Ok(DataRange::End)))
     }
 
     /// Whether these are two regular files in which any change from now on would show, and the source has one name.

@@ -7,8 +7,7 @@ use dmover_tree::TargetNames;
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::Local;
 use crate::error::entry_error;
-use crate::session;
-use crate::session::Session;
+use crate::session::{self, Session};
 
 mod backup;
 mod separate_copy;

@@ -12,8 +12,7 @@ use dmover_sys::{Errno, OwnedFd, directory, file, path, set, stat, xattr};
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::Local;
 use crate::handle::{DirectoryHandle, errno_of};
-use crate::session;
-use crate::session::Session;
+use crate::session::{self, Session};
 
 const SET_ID: u32 = 0o6000;
 const EXECUTE: u32 = 0o111;

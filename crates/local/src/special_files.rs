@@ -11,10 +11,8 @@ use crate::attributes::{ACCESS_ACL, Attributes, Object};
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::Local;
 use crate::error::entry_error;
-use crate::put_in_place;
-use crate::put_in_place::Renaming;
-use crate::session;
-use crate::session::Session;
+use crate::put_in_place::{self, Renaming};
+use crate::session::{self, Session};
 
 impl Session<'_> {
     /// Makes an entry without file content.

@@ -4,8 +4,8 @@
 //! three traits here, and everything else stays as it is: the target asks for content and attributes when it needs them.
 //! Each call is at most one round trip. What was listed or announced before is answered without one.
 use dmover_model::{
-    ByteRange, Digest, EntryError, Fatal, FileSystemName, FollowLinks, LossKind, Metadata,
-    PathBytes, Shape, TreePath,
+    ByteRange, Digest, EntryError, EntryKind, Fatal, FileSystemName, FollowLinks, LossKind,
+    Metadata, PathBytes, Shape, TreePath,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
@@ -115,8 +115,8 @@ pub trait RemoteTree: Debug + Send + Sync {
     /// It cannot be opened, or its file system has no files to copy.
     fn open(&self, at: &TreePath, follows: bool) -> Result<Arc<dyn RemoteDirectory>, EntryError>;
 
-    /// Opens a directory at a path below the root as it is now, whatever was read of it before. A tree that keeps nothing
-    /// does this in any case.
+    /// Opens a directory at a path below the root, or the one that contains a root that is not a directory, as it is now.
+    /// A tree that keeps what it has opened or read must not use that here: names are deleted because of the answer.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -125,7 +125,8 @@ pub trait RemoteTree: Debug + Send + Sync {
         at: &TreePath,
         follows: bool,
     ) -> Result<Arc<dyn RemoteDirectory>, EntryError> {
-        self.open(at, follows)
+        let is_directory = self.root().metadata.kind == EntryKind::Directory;
+        if is_directory { self.open(at, follows) } else { self.open_above() }
     }
 
     /// Opens the directory that contains the root, which is not a directory. Only the root's name is used in it.

@@ -3,7 +3,7 @@
 //! A module is a file or directory right below `src`, with all that is in it. One module uses another by a path
 //! (`crate::other::…`, also in a `use` or by a name that the root of the crate imports), or by calling a method that the
 //! other one has in an impl block of a type that several modules extend. The latter needs no `use`, and is only seen if
-//! the receiver is `self` or has the name of the type: `engine.ask(…)`, `self.engine.ask(…)`, `Engine::ask(…)`.
+//! the receiver is `self` or has the name of the type: `desk.ask(…)`, `self.desk.ask(…)`, `Desk::ask(…)`.
 //! The root of a crate and tests do not count.
 use std::collections::{BTreeMap, BTreeSet};
 

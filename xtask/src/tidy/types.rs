@@ -1,6 +1,7 @@
 //! How many fields and methods a type may have: one that has more is what everything hangs on.
 use std::collections::BTreeMap;
 
+use super::rust::Method;
 use super::{Finding, SourceFile};
 
 const FIELDS_MAX: usize = 15;
@@ -36,7 +37,7 @@ struct Size {
 
 /// All types outside tests.
 pub fn check(files: &[SourceFile]) -> Vec<Finding> {
-    let sizes = sizes(files);
+    let (sizes, unclear) = sizes(files);
     let is_large = |size: &Size| size.fields > FIELDS_MAX || size.methods > METHODS_MAX;
     let has_reason = |of: &str, name: &str| REASONS.iter().any(|(o, n, _)| (*o, *n) == (of, name));
     let large =
@@ -51,6 +52,10 @@ pub fn check(files: &[SourceFile]) -> Vec<Finding> {
             Finding { path: (*path).to_owned(), line: *line, what }
         })
         .collect();
+    findings.extend(unclear.into_iter().map(|(file, method)| {
+        let what = format!("two types of this crate are called {}: rename one", method.of);
+        Finding::new(file, method.line, what)
+    }));
     let is_present = |of: &str| sizes.keys().any(|(o, ..)| *o == of);
     for (of, name, _) in REASONS.iter().filter(|(of, ..)| is_present(of)) {
         let is_needed =
@@ -64,7 +69,10 @@ pub fn check(files: &[SourceFile]) -> Vec<Finding> {
 }
 
 /// The sizes of all types. Methods in other files count for the only type of that name in the crate.
-fn sizes(files: &[SourceFile]) -> BTreeMap<Key<'_>, Size> {
+///
+/// Also returns the methods that may be of one type or another.
+fn sizes(files: &[SourceFile]) -> (BTreeMap<Key<'_>, Size>, Vec<(&SourceFile, &Method)>) {
+    let mut unclear = Vec::new();
     let sources = || {
         files.iter().filter_map(|file| {
             let of = file.path.strip_prefix("crates/")?.split('/').next()?;
@@ -93,10 +101,12 @@ fn sizes(files: &[SourceFile]) -> BTreeMap<Key<'_>, Size> {
                 path.and_then(|path| sizes.get_mut(&(of, *path, method.of.as_str())))
             {
                 size.methods += 1;
+            } else if !defined.is_empty() {
+                unclear.push((file, method));
             }
         }
     }
-    sizes
+    (sizes, unclear)
 }
 
 #[cfg(test)]
@@ -143,6 +153,14 @@ mod tests {
             findings(&[("crates/a/src/a.rs", one()), ("crates/a/src/b.rs", one())]),
             [""; 0]
         );
+    }
+
+    #[test]
+    fn methods_of_unclear_types_are_found() {
+        let files = ["a", "b", "c"].map(|name| format!("crates/a/src/{name}.rs"));
+        let texts = [fields(1), fields(1), methods(2)];
+        let all: Vec<_> = files.iter().map(String::as_str).zip(texts).collect();
+        assert_eq!(findings(&all).len(), 2);
     }
 
     #[test]

@@ -116,12 +116,13 @@ impl Reports {
         collect_slow(found);
     }
 
-    /// Reports an entry that failed for good. Returns whether the journal records the error.
-    pub fn error(&self, error: EntryError) -> bool {
+    /// Reports an entry that failed for good. `recorded` is called with an error that goes to the journal, before others see
+    /// it: what it records goes to the journal at the same time.
+    pub fn error(&self, error: EntryError, recorded: impl FnOnce(&EntryError)) {
         if self.desk.tell(|| ReportItem::Error(error.clone())) {
             self.troubled.store(true, Ordering::Release);
             log(&error);
-            return false;
+            return;
         }
         if error.class == ErrorClass::Cancelled {
             self.count(Counter::NotAttempted);
@@ -139,14 +140,13 @@ impl Reports {
         }
         *lock(&self.tally).errors.entry(error.class).or_default() += 1;
         // What was not attempted is no error of its entry: the journal has it as a task.
-        let is_recorded = self.keeps_journal && error.class != ErrorClass::Cancelled;
-        if is_recorded {
+        if self.keeps_journal && error.class != ErrorClass::Cancelled {
             lock(&self.unrecorded).push(error.clone());
+            recorded(&error);
         }
         log(&error);
         self.monitor.event(&Event::Error(error));
         self.stop_after_too_many(class);
-        is_recorded
     }
 
     /// Stops the job if all entries fail with the same error, or more failed than the user allows.

@@ -19,10 +19,8 @@ use dmover_plan::temporary::is_temporary;
 use std::sync::Arc;
 
 use crate::context::Engine;
-use crate::extra;
-use crate::extra::ExtraEntry;
-use crate::level;
-use crate::level::{Level, SourceDirectory, TargetDirectory};
+use crate::extra::{self, ExtraEntry};
+use crate::level::{self, Level, SourceDirectory, TargetDirectory};
 use crate::mover::Mover;
 use crate::planned::Planned;
 use crate::queue::Class;

@@ -7,8 +7,7 @@ use dmover_plan::filter::Filter;
 use dmover_plan::temporary::is_temporary;
 
 use crate::context::Engine;
-use crate::finding;
-use crate::finding::Finding;
+use crate::finding::{self, Finding};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 

@@ -10,8 +10,7 @@ use dmover_model::{
 
 use crate::context::Engine;
 use crate::large;
-use crate::level;
-use crate::level::{Level, TargetDirectory};
+use crate::level::{self, Level, TargetDirectory};
 use crate::mover::Mover;
 
 /// Continues the work of an earlier run on this file. `None`: it was useless and was removed.

@@ -10,8 +10,7 @@ use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::Local;
 use crate::error::entry_error;
 use crate::patient_open::past_leases;
-use crate::session;
-use crate::session::Session;
+use crate::session::{self, Session};
 use crate::source::OpenedSource;
 
 /// Closes an existing file: users whom the old mode and ACL admit must not read the new content, and attributes

@@ -11,8 +11,7 @@ use crate::end::Local;
 use crate::error::entry_error;
 use crate::file::finish_file;
 use crate::session::Session;
-use crate::source;
-use crate::source::OpenedSource;
+use crate::source::{self, OpenedSource};
 
 /// A modification time that marks an incomplete file: older than that of its source, so that `--update` copies it as
 /// well. If the source has the oldest time that fits into 32 bits, it is another time.

@@ -6,8 +6,7 @@ use super::Renaming;
 use crate::directory::TargetDirectory;
 use crate::error::entry_error;
 use crate::put_in_place;
-use crate::session;
-use crate::session::{BackupNumbers, Session};
+use crate::session::{self, BackupNumbers, Session};
 
 /// Renames the old version of an entry to its backup name, which must overwrite neither the source nor what another
 /// entry has brought.
