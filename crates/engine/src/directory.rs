@@ -110,7 +110,7 @@ pub(crate) fn remove_leftovers(
         return Ok(());
     }
     let clears_locks = source.is_some_and(Metadata::is_locked);
-    mover.with_buffer(|mover, buffer| {
+    let has_removed = mover.with_buffer(|mover, buffer| {
         let is_leftover = |name: &[u8]| {
             // No other job works on a tree that becomes a snapshot.
             let foreign = engine.pass.sharing.is_some() && engine.temporaries.is_foreign(name);
@@ -120,6 +120,10 @@ pub(crate) fn remove_leftovers(
         mover.session.remove_leftovers(target, clears_locks, buffer, is_leftover, tell)
     })?;
     *mover.thread.cleaned = Some(identity);
+    if has_removed && engine.spec.verb == Verb::Verify {
+        // Nothing else may set the times of this directory: it was not repaired.
+        target.set_times(target.metadata.atime, target.metadata.mtime)?;
+    }
     Ok(())
 }
 

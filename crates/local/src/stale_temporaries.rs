@@ -15,7 +15,7 @@ use crate::session::Session;
 
 impl Session<'_> {
     /// Removes leftovers from a directory that existed before. `clears_locks`: the flags of the directory that forbid it
-    /// are those of its source. What cannot be removed is passed to `tell`.
+    /// are those of its source. What cannot be removed is passed to `tell`. Returns whether anything was removed.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -26,7 +26,7 @@ impl Session<'_> {
         buffer: &mut NameBuffer,
         is_leftover: impl Fn(&[u8]) -> bool,
         mut tell: impl FnMut(EntryError),
-    ) -> Result<(), EntryError> {
+    ) -> Result<bool, EntryError> {
         let place = &target.place;
         let fail = |operation, e| entry_error(Side::Destination, operation, place.own(), e);
         let mut found = Vec::new();
@@ -40,20 +40,24 @@ impl Session<'_> {
         });
         let at = (Side::Destination, Operation::ReadDirectory);
         read.map_err(|e: CallFailed| e.at(at, place.own()))?;
+        let mut has_removed = false;
         for name in found {
             let mut gone = directory::unlink(&target.fd, &name);
             if gone == Err(Errno::PERM) && clears_locks && self.local.clear_locks(target) {
                 gone = directory::unlink(&target.fd, &name);
             }
             match gone {
-                Ok(()) => self.local.reports.note(Note::LeftoverRemoved, &|| {
-                    place.own().join(&TreePath::root().join(&name))
-                }),
+                Ok(()) => {
+                    has_removed = true;
+                    self.local.reports.note(Note::LeftoverRemoved, &|| {
+                        place.own().join(&TreePath::root().join(&name))
+                    });
+                }
                 Err(error) if stat::is_absent(error) => {}
                 Err(error) => tell(fail(Operation::Unlink, error)),
             }
         }
-        Ok(())
+        Ok(has_removed)
     }
 }
 

@@ -65,14 +65,15 @@ impl Damage {
     }
 
     /// Whether it can happen to an entry. Those with several names are left alone: each name would count.
-    fn fits(self, path: &[u8], entry: &Seen) -> bool {
+    fn fits(self, path: &[u8], entry: &Seen, tree: &Tree) -> bool {
         let is_file = entry.kind == EntryKind::File && entry.links == 1;
         match self {
             Self::Removed | Self::Retyped => entry.kind != EntryKind::Directory && entry.links == 1,
             Self::Blocked => entry.kind != EntryKind::Directory,
             // Of more than two names, the comparison chooses the one that is right.
             Self::Unlinked => entry.kind == EntryKind::File && entry.links == 2,
-            Self::Beside => !path.is_empty(),
+            // An earlier one may have been copied.
+            Self::Beside => !path.is_empty() && !tree.contains_key(&[path, BESIDE].concat()),
             Self::Resized => is_file,
             Self::Flipped => is_file && !entry.content.is_empty(),
             Self::Mode | Self::Owner | Self::Mtime => {
@@ -116,7 +117,7 @@ pub fn damage(
         // All names of an entry are in the tree.
         let names = place.tree.values().filter(|it| it.inode == entry.inode).count();
         let fits = |it: &Damage| {
-            it.fits(path, entry) && (*it != Damage::Unlinked || names as u64 == entry.links)
+            it.fits(path, entry, place.tree) && (*it != Damage::Unlinked || names as u64 == entry.links)
         };
         let fitting: Vec<Damage> = kinds.iter().copied().filter(fits).collect();
         let Some(kind) = fitting.choose(random).copied() else { continue };
