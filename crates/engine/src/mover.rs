@@ -1,4 +1,4 @@
-//! A mover: it leases tasks, runs them, and reports outcomes.
+//! One task of a mover: what it needs, and what it reports.
 use dmover_local::error::{CallFailed, denied};
 use dmover_local::listing::NameBuffer;
 use dmover_local::pair::Pair;
