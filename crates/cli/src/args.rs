@@ -70,7 +70,8 @@ pub enum Verb {
     /// Copy files and trees
     ///
     /// Copies SOURCE to DEST, or several SOURCEs into the directory DEST. As with cp, SOURCE goes
-    /// into DEST if DEST is a directory; otherwise the copy is named DEST. Modes, owners, times,
+    /// into DEST if DEST is a directory; otherwise the copy is named DEST. The same command again
+    /// continues in the same place, as long as it finds its state directory. Modes, owners, times,
     /// links, holes, extended attributes, ACLs, flags and project ids are preserved. Entries that
     /// are already equal are skipped.
     #[command(after_help = copy_examples!())]
@@ -80,8 +81,8 @@ pub enum Verb {
     ///
     /// Copies the contents of SOURCE into DEST, and creates DEST if it does not exist. A trailing
     /// slash on either path has no meaning. A pass compares every entry. It updates an entry if
-    /// only attributes differ, and replaces an entry of another type. Entries that only DEST has
-    /// stay, unless --delete is given.
+    /// only attributes differ, and replaces an entry of another type. An entry that was renamed at
+    /// SOURCE is renamed at DEST. Other entries that only DEST has stay, unless --delete is given.
     #[command(after_help = sync_examples!())]
     #[command(after_long_help = concat!(sync_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
     Sync(Box<SyncArgs>),

@@ -220,10 +220,11 @@ fn habit(option: &str, verb: &clap::Command) -> Option<&'static str> {
         "-c" | "--checksum" if verb.get_name() == "verify" => {
             "omit it: content is compared by default; --level=bytes compares byte by byte"
         }
-        "-a" | "-r" | "--archive" | "--recursive" | "-n" | "--dry-run"
-            if verb.get_name() == "verify" =>
-        {
-            "omit it: verify compares whole trees with all attributes, and changes nothing"
+        "-a" | "-r" | "--archive" | "--recursive" if verb.get_name() == "verify" => {
+            "omit it: verify compares whole trees with all attributes"
+        }
+        "-n" | "--dry-run" if verb.get_name() == "verify" => {
+            "omit it: without --repair, verify only lists differences and changes nothing"
         }
         "-P" | "--partial" => {
             "omit it: a terminal shows progress, and the same command resumes after an interruption"

@@ -32,7 +32,7 @@ pub(crate) struct Ended<'a> {
 
 /// Patterns of the errors of ssh, in the order in which they are tried: a part of a line, the message (with the host for
 /// `HOST`), the hint, and the exit code.
-const ERRORS: [(&str, &str, &str, ExitCode); 15] = [
+const ERRORS: [(&str, &str, &str, ExitCode); 16] = [
     (
         "Could not resolve hostname",
         "cannot find the address of the host 'HOST'",
@@ -74,6 +74,12 @@ const ERRORS: [(&str, &str, &str, ExitCode); 15] = [
         "Bad configuration option",
         "ssh cannot read its configuration",
         "correct the file that the message names",
+        ExitCode::Usage,
+    ),
+    (
+        "Can't open user config file",
+        "ssh cannot read its configuration",
+        "correct the path after -F in --ssh-command",
         ExitCode::Usage,
     ),
     (

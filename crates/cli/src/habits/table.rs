@@ -315,7 +315,7 @@ pub const HABITS: &[Habit] = &[
     row(
         &["--delay-updates"],
         BOTH,
-        Refused("omit it: each file appears under its name only when it is complete"),
+        Refused("omit it: an existing file is replaced only when the new one is complete"),
     ),
     row(
         &["--modify-window"],

@@ -117,7 +117,8 @@ pub fn damage(
         // All names of an entry are in the tree.
         let names = place.tree.values().filter(|it| it.inode == entry.inode).count();
         let fits = |it: &Damage| {
-            it.fits(path, entry, place.tree) && (*it != Damage::Unlinked || names as u64 == entry.links)
+            it.fits(path, entry, place.tree)
+                && (*it != Damage::Unlinked || names as u64 == entry.links)
         };
         let fitting: Vec<Damage> = kinds.iter().copied().filter(fits).collect();
         let Some(kind) = fitting.choose(random).copied() else { continue };
