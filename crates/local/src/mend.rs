@@ -138,12 +138,7 @@ fn mend_in_place(session: &mut Session<'_>, mending: &Mending<'_>) -> Result<(),
     local.attributes().prepare(object, &supply.attributes)?;
     local.attributes().remove_foreign(object, &supply.attributes)?;
     let identity = file.metadata.identity;
-    let written = if mending.writes() {
-        write_ranges(session, &file, mending)
-    } else {
-        set_size_anew(file.fd(), supply.metadata.size)
-            .map_err(|e| mending.fail(Operation::Allocate, e))
-    };
+    let written = if mending.writes() { write_ranges(session, &file, mending) } else { Ok(()) };
     // A file marked as incomplete may have been written by a repair that did not flush it.
     let flush = mending.writes() || file.metadata.mtime != supply.metadata.mtime;
     let finished = written.and_then(|()| {

@@ -14,10 +14,10 @@ use crate::end::Local;
 use crate::handle::{DirectoryHandle, errno_of};
 use crate::session::{self, Session};
 
-const SET_ID: u32 = 0o6000;
+pub(crate) const SET_ID: u32 = 0o6000;
 const EXECUTE: u32 = 0o111;
 const OTHERS_WRITE: u32 = 0o022;
-const CAPABILITY: &[u8] = b"security.capability";
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 
 /// The directories of a source entry and of its copy.
 #[derive(Clone, Copy)]

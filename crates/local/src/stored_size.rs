@@ -5,12 +5,19 @@
 //! zeroes once it was dropped from memory, so a comparison with zeroes does not show it. After a power cut the file is too
 //! short.
 use dmover_model::{EntryError, Metadata, Operation, Side, Timestamp};
-use dmover_sys::{AsFd, Errno, file, set, stat};
+use dmover_sys::xattr::Held;
+use dmover_sys::{AsFd, Errno, file, set, stat, xattr};
 
 use crate::directory::TargetDirectory;
 use crate::error::{changed, entry_error};
 use crate::pair::Pair;
+use crate::rights::{CAPABILITY, SET_ID};
 use crate::session::Session;
+
+/// Whether a file has a capability, or may have one.
+fn has_capability(file: impl AsFd) -> bool {
+    !matches!(xattr::get(file, Held::Open, CAPABILITY), Ok(None) | Err(Errno::NOTSUP))
+}
 
 /// Sets the size that a file has. File systems may ignore an equal size, because it is the one in memory (`ext4_setattr` in
 /// fs/ext4/inode.c).
@@ -30,8 +37,8 @@ impl Pair {
 }
 
 impl Session<'_> {
-    /// Makes the size of a file reach storage with the next flush. `found`: the file as it was compared. Returns whether it
-    /// could be opened; if not, a new file has to replace it.
+    /// Makes the size of a file reach storage with the next flush. `found`: the file as it was compared. Returns whether this
+    /// was possible; if not, a new file has to replace it.
     ///
     /// # Errors
     /// It is another file by now, or its size or times cannot be set.
@@ -49,6 +56,10 @@ impl Session<'_> {
         let now = self.local.end.mounts.metadata(&now);
         if (now.identity, now.size) != (found.identity, found.size) {
             return Err(changed(Side::Destination, shown()));
+        }
+        if now.mode & SET_ID != 0 || has_capability(&fd) {
+            // A change of the size takes them away.
+            return Ok(false);
         }
         self.writes_to(target);
         set_size_anew(&fd, now.size).map_err(|e| fail(Operation::Allocate, e))?;

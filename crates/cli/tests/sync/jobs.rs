@@ -550,3 +550,23 @@ fn a_resumed_pass_shows_no_total_that_is_less_than_what_it_has_copied() {
     }
     bench.assert_same("a", "b");
 }
+
+/// After an interrupted pass, the size of equal files that end in zeroes is set again, which would take these away.
+#[test]
+fn set_id_bits_and_capabilities_outlive_a_comparison_after_an_interruption() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; for n in plain setid capable; do head -c 10000 /dev/zero > a/$n; done; chmod 6755 a/setid");
+    let capability = "0x0100000200200000000000000000000000000000";
+    let set = format!("setfattr -n security.capability -v {capability} a/capable");
+    if bench.sh(&format!("{set} 2>/dev/null && echo set || true")).trim() != "set" {
+        return skip::skipped("set_id_bits_and_capabilities", "no capabilities here");
+    }
+    bench.sync("a b", 0);
+    let look = "stat -c '%n %a %s %Y' b/*; getfattr -d -m security.capability -e hex b/*";
+    let before = bench.sh(look);
+    assert!(before.contains(capability), "{before}");
+    bench.tell("UPDATE pass SET state = 'cancelled'");
+    assert_eq!(bench.sync("a b", 0).number("files_compared"), 3);
+    assert_eq!(bench.sh(look), before);
+    bench.assert_same("a", "b");
+}
