@@ -87,6 +87,10 @@ fn store_size(mover: &Mover<'_>, level: &Level, planned: &Planned) -> Result<boo
     let Some((target, found)) = both.filter(|_| !mover.engine.spec.policy.dry_run) else {
         return Ok(true);
     };
+    if found.links > 1 && found.links != mover.entry.names_here {
+        // Another name of the inode may belong to another tree, such as an earlier snapshot.
+        return Ok(false);
+    }
     mover.session.store_size(target, planned.record.destination_name().as_bytes(), found)
 }
 

@@ -51,7 +51,12 @@ impl Session<'_> {
         let shown = || target.place.entry(last);
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
         self.check_commit(target, last)?;
-        let Ok(fd) = file::open_for_writing(&target.fd, last) else { return Ok(false) };
+        let fd = match file::open_for_writing(&target.fd, last) {
+            Ok(fd) => fd,
+            // Locked (chattr(1)): it can be neither changed nor replaced.
+            Err(Errno::PERM) => return Ok(true),
+            Err(_) => return Ok(false),
+        };
         let now = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
         let now = self.local.end.mounts.metadata(&now);
         if (now.identity, now.size) != (found.identity, found.size) {

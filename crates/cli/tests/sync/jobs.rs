@@ -551,22 +551,28 @@ fn a_resumed_pass_shows_no_total_that_is_less_than_what_it_has_copied() {
     bench.assert_same("a", "b");
 }
 
-/// After an interrupted pass, the size of equal files that end in zeroes is set again, which would take these away.
+/// After an interrupted pass, the size of equal files that end in zeroes is set again, which would take these away, and write
+/// into a file that has a name elsewhere.
 #[test]
 fn set_id_bits_and_capabilities_outlive_a_comparison_after_an_interruption() {
     let bench = Bench::new();
-    bench.sh("mkdir a; for n in plain setid capable; do head -c 10000 /dev/zero > a/$n; done; chmod 6755 a/setid");
+    bench.sh("mkdir a; for n in plain setid capable linked; do head -c 10000 /dev/zero > a/$n; done; chmod 6755 a/setid");
     let capability = "0x0100000200200000000000000000000000000000";
     let set = format!("setfattr -n security.capability -v {capability} a/capable");
     if bench.sh(&format!("{set} 2>/dev/null && echo set || true")).trim() != "set" {
         return skip::skipped("set_id_bits_and_capabilities", "no capabilities here");
     }
     bench.sync("a b", 0);
+    bench.sh("ln b/linked elsewhere");
+    // Where the file system has such flags.
+    bench.sh("chattr +i b/plain 2>/dev/null || true");
     let look = "stat -c '%n %a %s %Y' b/*; getfattr -d -m security.capability -e hex b/*";
     let before = bench.sh(look);
     assert!(before.contains(capability), "{before}");
     bench.tell("UPDATE pass SET state = 'cancelled'");
-    assert_eq!(bench.sync("a b", 0).number("files_compared"), 3);
+    assert_eq!(bench.sync("a b", 0).number("files_compared"), 4);
+    assert_eq!(bench.sh("stat -c %h elsewhere").trim(), "1", "DEST has a file of its own");
     assert_eq!(bench.sh(look), before);
+    bench.sh("chattr -i b/plain 2>/dev/null || true");
     bench.assert_same("a", "b");
 }
