@@ -562,10 +562,12 @@ fn set_id_bits_and_capabilities_outlive_a_comparison_after_an_interruption() {
     if bench.sh(&format!("{set} 2>/dev/null && echo set || true")).trim() != "set" {
         return skip::skipped("set_id_bits_and_capabilities", "no capabilities here");
     }
+    // Where the file system has such flags.
+    bench.sh("chattr +i a/plain 2>/dev/null || true");
     bench.sync("a b", 0);
     bench.sh("ln b/linked elsewhere");
-    // Where the file system has such flags.
-    bench.sh("chattr +i b/plain 2>/dev/null || true");
+    let locked = "stat -c %i b/plain; lsattr b/plain 2>/dev/null || true";
+    let locked_before = bench.sh(locked);
     let look = "stat -c '%n %a %s %Y' b/*; getfattr -d -m security.capability -e hex b/*";
     let before = bench.sh(look);
     assert!(before.contains(capability), "{before}");
@@ -573,6 +575,7 @@ fn set_id_bits_and_capabilities_outlive_a_comparison_after_an_interruption() {
     assert_eq!(bench.sync("a b", 0).number("files_compared"), 4);
     assert_eq!(bench.sh("stat -c %h elsewhere").trim(), "1", "DEST has a file of its own");
     assert_eq!(bench.sh(look), before);
-    bench.sh("chattr -i b/plain 2>/dev/null || true");
+    assert_eq!(bench.sh(locked), locked_before);
     bench.assert_same("a", "b");
+    bench.sh("chattr -i a/plain b/plain 2>/dev/null || true");
 }
