@@ -2,7 +2,7 @@
 use dmover_local::entry_attributes;
 use dmover_local::error::changed;
 use dmover_local::session::WriteError;
-use dmover_model::{ByteRange, EntryError, EntryKind, Side};
+use dmover_model::{ByteRange, EntryError, EntryKind, Side, Verb};
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 
@@ -52,7 +52,10 @@ pub(crate) fn compare_with_source(
         pair.destination.forget(all.end);
     }
     let differs = compare_content::compare_range(mover, level, &planned.record, &pair, all)?;
-    let may_lack_size = is_unproven && pair.may_lack_size();
+    // Only where an interrupted pass is on record: a copy compares for weaker reasons, and a second one changes nothing.
+    let is_after_interruption = mover.engine.spec.verb == Verb::Sync
+        && (is_doubtful || mover.engine.facts.history.is_unfinished(level.clocks(), found.ctime));
+    let may_lack_size = is_after_interruption && pair.may_lack_size();
     drop(pair);
     mover.engine.reports.count(Counter::FilesCompared);
     if differs.is_empty() {
