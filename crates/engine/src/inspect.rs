@@ -45,9 +45,7 @@ pub(crate) fn compare_with_source(
     let last = planned.record.destination_name().as_bytes();
     let is_doubtful = mover.entry.is_doubtful
         || mover.engine.doubts.has(&level.path, planned.record.name.as_bytes());
-    let is_suspect = || storage::is_suspect(mover.engine, level, last, (found.ctime, found.size));
-    let is_unproven = is_doubtful || is_suspect();
-    if is_unproven {
+    if is_doubtful || storage::is_suspect(mover.engine, level, last, (found.ctime, found.size)) {
         // If an earlier run could not write it, memory may still have what storage has not.
         pair.destination.forget(all.end);
     }
@@ -55,7 +53,7 @@ pub(crate) fn compare_with_source(
     // Only where an interrupted pass is on record: a copy compares for weaker reasons, and a second one changes nothing.
     let is_after_interruption = mover.engine.spec.verb == Verb::Sync
         && (is_doubtful || mover.engine.facts.history.is_unfinished(level.clocks(), found.ctime));
-    let may_lack_size = is_after_interruption && pair.may_lack_size();
+    let may_lack_size = differs.is_empty() && is_after_interruption && pair.may_lack_size();
     drop(pair);
     mover.engine.reports.count(Counter::FilesCompared);
     if differs.is_empty() {

@@ -145,7 +145,7 @@ pub(crate) fn open_large(
         Some(_) => 1,
     };
     let chunk_bytes = chunk_bytes.map(|bytes| bytes.saturating_mul(times));
-    // Whoever hears of this file sees to its temporary, and nobody else does.
+    // Only this mover knows of the temporary until its report is accepted, so it removes it if the report is not.
     if is_new && let Some(removal) = Removal::of(target, &large.temporary) {
         mover.lease.unless_said(move || removal.carry_out());
     }
