@@ -323,8 +323,9 @@ impl Run {
         let saw_all = self.saw_all(&job.list);
         let looked_into =
             if saw_all { LookedInto::Everything } else { LookedInto::These(&settled) };
+        let is_flushed = self.has_flushed_all();
         if let Some(record) = &mut self.kept.record {
-            record.end(&report, &mut self.coordinator, looked_into)?;
+            record.end(&report, &mut self.coordinator, (looked_into, is_flushed))?;
         }
         if let Some(survey) =
             self.kept.survey.as_mut().filter(|_| report.state == JobState::Finished)
@@ -337,6 +338,16 @@ impl Run {
         tracing::info!(job = %report.job, state = ?report.state, elapsed = ?report.elapsed,
             errors = report.counters.get(Counter::Errors), "job ended");
         Ok(report)
+    }
+
+    /// Whether everything that this run has written is on storage: every mover flushes what a task has written before
+    /// it reports the end of the task. A file that was dropped in the middle may have been written in place.
+    fn has_flushed_all(&self) -> bool {
+        let engine = &self.engine;
+        let all_have_ended = !engine.control.is_over() && !self.hands.has_left_any_here();
+        all_have_ended
+            && engine.reports.counters.get(Counter::LeasesExpired) == 0
+            && !engine.reports.has_failed_to_flush()
     }
 
     fn run(&mut self, list: &JobList) -> Result<(), Fatal> {

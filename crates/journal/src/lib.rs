@@ -20,7 +20,8 @@ pub use failed_flushes::{FailedFlush, FailedFlushes};
 pub use flush_record::{FlushRecord, SeenWhole, WrittenPlace, other_flush_records};
 pub use journal::{
     Begun, Ending, FailedList, FailedPaths, Journal, JournalEntry, JournalReader, LastPass, Left,
-    LookedInto, PassKind, PassPlaces, RecordedError, RecordedPass, now_ms, same_work, ticked,
+    LookedInto, PassKind, PassPlaces, RecordedError, RecordedPass, RunEnd, now_ms, same_work,
+    ticked,
 };
 pub use known_paths::KnownPaths;
 pub use ledger::{Ledger, SpillLedger};

@@ -54,7 +54,7 @@ pub struct History {
     pub seen_until: Option<Timestamp>,
     /// Changes at the source after this time may have happened during the present pass.
     pub pass_began: Timestamp,
-    /// Earlier passes that began at this time, in seconds since 1970, were not completed.
+    /// Entries that earlier passes have written since this time, in seconds since 1970, may not be on storage.
     pub suspect_since: Option<i64>,
     /// How far the clock of a source on another host differed from that of this host when the pass of `seen_before`
     /// measured it.

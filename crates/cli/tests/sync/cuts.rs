@@ -18,7 +18,7 @@ fn what_fails_after_a_cut_is_compared_again() {
     bench.sh("mkdir a; echo right > a/f; touch a/{1..9}");
     bench.sync("a faulty", 0);
     bench.sh(BLANK);
-    bench.tell("UPDATE pass SET state = 'running', ended_ms = NULL");
+    bench.as_if_killed();
     handle.set_rules(&[Rule::new(Op::Write, Action::Errno(28)).count(0)]).unwrap();
     bench.sync("a faulty", 3);
     handle.set_rules(&[]).unwrap();
@@ -35,7 +35,7 @@ fn a_pass_with_rules_does_not_end_the_doubts_of_one_without() {
     bench.sh("mkdir a; echo right > a/f; touch a/{1..9}");
     bench.sync("a faulty", 0);
     bench.sh(BLANK);
-    bench.tell("UPDATE pass SET state = 'running', ended_ms = NULL");
+    bench.as_if_killed();
     bench.sync("--exclude=f a faulty", 0);
     bench.sync("a faulty", 0);
     assert_eq!(bench.sh("cat backing/f"), "right\n");
@@ -80,7 +80,7 @@ fn a_pass_that_was_cut_off_on_one_disk_is_not_gone_on_with_on_another() {
     bench.put_disk(Some("B"));
     bench.sync("a disk/d", 0);
     bench.sh(&BLANK.replace("backing/f", "disk/d/f"));
-    bench.tell("UPDATE pass SET state = 'running', ended_ms = NULL");
+    bench.as_if_killed();
     bench.put_disk(Some("A"));
     for _ in 0..2 {
         bench.sync("a disk/d", 0);

@@ -29,6 +29,11 @@ impl Bench {
         Connection::open(self.journal()).unwrap().execute_batch(sql).unwrap();
     }
 
+    /// Makes the record of the last pass one of a run that was killed.
+    pub(super) fn as_if_killed(&self) {
+        self.tell("UPDATE pass SET state = 'running', ended_ms = NULL, unflushed_ms = begun_ms");
+    }
+
     /// `dmover status --json`.
     #[track_caller]
     pub(super) fn status(&self) -> serde_json::Value {
@@ -571,11 +576,38 @@ fn set_id_bits_and_capabilities_outlive_a_comparison_after_an_interruption() {
     let look = "stat -c '%n %a %s %Y' b/*; getfattr -d -m security.capability -e hex b/*";
     let before = bench.sh(look);
     assert!(before.contains(capability), "{before}");
-    bench.tell("UPDATE pass SET state = 'cancelled'");
+    bench.as_if_killed();
     assert_eq!(bench.sync("a b", 0).number("files_compared"), 4);
     assert_eq!(bench.sh("stat -c %h elsewhere").trim(), "1", "DEST has a file of its own");
     assert_eq!(bench.sh(look), before);
     assert_eq!(bench.sh(locked), locked_before);
     bench.assert_same("a", "b");
     bench.sh("chattr -i a/plain b/plain 2>/dev/null || true");
+}
+
+/// A run that ends in order has flushed what it wrote, so the next one need not read it; one that was killed shows nothing.
+#[test]
+fn only_after_a_kill_are_the_files_of_an_interrupted_pass_compared() {
+    for ends_in_order in [true, false] {
+        let bench = Bench::new();
+        for number in 0..40 {
+            bench.write(&format!("a/{number}"), pattern(100_000));
+        }
+        let line = "sync -j1 --bwlimit=1M --progress=never a b";
+        let running = bench.dmover.start(line.split(' ')).unwrap();
+        let copied = || std::fs::read_dir(bench.at("b")).map_or(0, Iterator::count);
+        eventually("some files", || copied() > 5);
+        if ends_in_order {
+            running.signal(rustix::process::Signal::TERM);
+            running.finish().unwrap();
+        } else {
+            running.kill().unwrap();
+        }
+        assert!((5..40).contains(&copied()), "{}", copied());
+        let run = bench.dmover("sync --json a b").expect_code(0);
+        let summary = run.said().unwrap().summary.unwrap();
+        let compared = summary.number("files_compared").unwrap_or_default();
+        assert_eq!(compared == 0, ends_in_order, "{}", run.tell());
+        bench.assert_same("a", "b");
+    }
 }

@@ -140,7 +140,7 @@ fn what_fails_below_the_source_stays_in_doubt() {
     let _undo = bench.undo("umount a/m");
     bench.sync("-x a a/m/to", 0);
     bench.sh("cp --attributes-only -p backing/to/f time; head -c 6 /dev/zero | dd of=backing/to/f conv=notrunc status=none; touch -r time backing/to/f");
-    bench.tell("UPDATE pass SET state = 'running', ended_ms = NULL");
+    bench.as_if_killed();
     handle.set_rules(&[Rule::new(Op::Write, Action::Errno(28)).count(0)]).unwrap();
     bench.sync("-x a a/m/to", 3);
     handle.set_rules(&[]).unwrap();

@@ -42,6 +42,8 @@ pub(crate) struct Reports {
     breaker: Mutex<Breaker>,
     /// An operation has failed since content was last copied.
     troubled: AtomicBool,
+    /// A flush of the destination has failed.
+    flush_failed: AtomicBool,
     tally: Mutex<Tally>,
 }
 
@@ -72,6 +74,7 @@ impl Reports {
             unrecorded: Mutex::default(),
             breaker: Mutex::default(),
             troubled: AtomicBool::new(false),
+            flush_failed: AtomicBool::new(false),
             tally: Mutex::default(),
         }
     }
@@ -133,6 +136,9 @@ impl Reports {
             }
         }
         let class = error.class;
+        if is_failed_flush(&error) {
+            self.flush_failed.store(true, Ordering::Release);
+        }
         let error = self.judged(error);
         // First, so that a status never counts an error that is not listed yet.
         if let Some(failures) = &self.failures {
@@ -147,6 +153,11 @@ impl Reports {
         log(&error);
         self.monitor.event(&Event::Error(error));
         self.stop_after_too_many(class);
+    }
+
+    /// Whether a flush of the destination has failed.
+    pub fn has_failed_to_flush(&self) -> bool {
+        self.flush_failed.load(Ordering::Acquire)
     }
 
     /// Stops the job if all entries fail with the same error, or more failed than the user allows.
@@ -171,8 +182,7 @@ impl Reports {
 
     /// The error as a comparison reports it: data that could not be flushed is not on storage.
     fn judged(&self, error: EntryError) -> EntryError {
-        let flush = error.operation == Operation::Sync && error.side == Side::Destination;
-        if !flush || self.spec.verb != Verb::Verify {
+        if !is_failed_flush(&error) || self.spec.verb != Verb::Verify {
             return error;
         }
         EntryError { class: ErrorClass::Integrity, ..error }
@@ -307,6 +317,10 @@ impl dmover_tree::Reports for Reports {
 }
 
 /// Writes an error to the log. An entry that was not attempted is no error of its own.
+fn is_failed_flush(error: &EntryError) -> bool {
+    error.operation == Operation::Sync && error.side == Side::Destination
+}
+
 fn log(error: &EntryError) {
     let EntryError { path, operation, class, errno, attempt, .. } = error;
     if *class == ErrorClass::Cancelled {

@@ -1,7 +1,7 @@
 //! The journal of a run: its initial state, and changes that are committed before they take effect.
 use dmover_journal::{
     Begun, Ending, Journal, JournalEntry, LastPass, Ledger, Left, LookedInto, PassKind, PassPlaces,
-    StateDirectory, now_ms, source_identity,
+    RunEnd, StateDirectory, now_ms, source_identity,
 };
 use dmover_local::mounts::MountTable;
 use dmover_local::named_directory::device_and_inode;
@@ -178,12 +178,12 @@ impl Recording {
         if self.is_resumed { self.journal.temporaries() } else { Ok(Vec::new()) }
     }
 
-    /// Ends the pass. A stopped pass stays open, to be resumed.
+    /// Ends the pass. A stopped pass stays open, to be resumed. `is_flushed`: see `RunEnd`.
     pub fn end(
         &mut self,
         report: &JobReport,
         coordinator: &mut Coordinator,
-        looked_into: LookedInto<'_>,
+        (looked_into, is_flushed): (LookedInto<'_>, bool),
     ) -> Result<(), Fatal> {
         drop(coordinator.take_changes());
         let counters: serde_json::Map<_, _> = report
@@ -210,7 +210,9 @@ impl Recording {
             }
         }
         let counters = serde_json::Value::Object(counters).to_string();
-        self.journal.end(ending, report.exit_code().code(), &counters, looked_into)
+        let code = report.exit_code().code();
+        let end = RunEnd { ending, code, counters: &counters, is_flushed };
+        self.journal.end(end, looked_into)
     }
 }
 
@@ -226,7 +228,7 @@ pub(super) fn history(
         pass_began: pass_began(record, last),
         // By a comparison of change times, what changed within the difference of the clocks counts as well.
         source_skew: last.and_then(|last| last.source_skew(spec)).filter(|_| !compares_ctime(spec)),
-        suspect_since: last.and_then(|last| last.unfinished_since_ms).map(|ms| ms / 1000),
+        suspect_since: last.and_then(|last| last.unflushed_since_ms).map(|ms| ms / 1000),
     }
 }
 

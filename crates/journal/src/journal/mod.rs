@@ -41,6 +41,8 @@ pub struct Journal {
     database: Connection,
     generation: i64,
     pass: i64,
+    /// Since when files that earlier runs of this pass wrote may not be on storage.
+    unflushed_before_ms: Option<i64>,
 }
 
 /// Which part of the tree a pass scans.
@@ -71,6 +73,19 @@ pub enum Begun {
     Afresh,
     /// With the rest of an earlier run.
     Resumed,
+}
+
+/// The end of a run of a pass.
+#[derive(Debug, Clone, Copy)]
+pub struct RunEnd<'a> {
+    /// How it ended.
+    pub ending: Ending,
+    /// Its exit code.
+    pub code: u8,
+    /// Its counters (JSON).
+    pub counters: &'a str,
+    /// Everything that this run wrote is on storage: each mover has ended, and no flush has failed.
+    pub is_flushed: bool,
 }
 
 /// How a pass ends.
@@ -114,6 +129,8 @@ pub struct LastPass {
     pub seen_spec: Option<String>,
     /// Start time of the first incomplete pass since, if the last pass is incomplete.
     pub unfinished_since_ms: Option<i64>,
+    /// Files that such passes have written since this time may not be on storage.
+    pub unflushed_since_ms: Option<i64>,
     /// The destination had content when the job first used it, and no pass has deleted since.
     pub is_foreign: bool,
     /// Source entries that the destination had when deletes were withheld because of their share, if no pass has
@@ -166,13 +183,15 @@ impl LastPass {
                      (json_extract(counters, '$.entries_found') > 1 OR json_extract(spec, '$[2].sync.allow_empty_source')) \
                     ORDER BY number DESC LIMIT 1), 0), \
                    (SELECT max(coalesce(ended_ms, resumed_ms, begun_ms)) FROM pass), \
-                   (SELECT min(begun_ms) FROM pass AS one WHERE state != 'finished' AND NOT EXISTS \
+                   unfinished.begun_ms, \
+                   seen.begun_ms, seen.spec, seen.until_ms, EXISTS (SELECT 1 FROM meta WHERE key = 'foreign'), \
+                   (SELECT value FROM meta WHERE key = 'had when withheld'), seen.source_skew_ms, unfinished.unflushed_ms \
+                   FROM pass CROSS JOIN (SELECT min(begun_ms) AS begun_ms, min(unflushed_ms) AS unflushed_ms \
+                    FROM pass AS one WHERE state != 'finished' AND NOT EXISTS \
                     (SELECT 1 FROM pass AS later WHERE later.number > one.number \
                      AND later.state = 'finished' AND later.kind = 'whole' \
-                     AND json_extract(later.spec, '$[1]') IN (json_extract(one.spec, '$[1]'), ?1))), \
-                   seen.begun_ms, seen.spec, seen.until_ms, EXISTS (SELECT 1 FROM meta WHERE key = 'foreign'), \
-                   (SELECT value FROM meta WHERE key = 'had when withheld'), seen.source_skew_ms \
-                   FROM pass LEFT JOIN (SELECT begun_ms, spec, source_skew_ms, \
+                     AND json_extract(later.spec, '$[1]') IN (json_extract(one.spec, '$[1]'), ?1))) AS unfinished \
+                   LEFT JOIN (SELECT begun_ms, spec, source_skew_ms, \
                      CASE WHEN resumed_ms IS NULL THEN ended_ms ELSE begun_ms END AS until_ms FROM pass AS one \
                     WHERE state = 'finished' AND kind = 'whole' AND number > (SELECT max(number) FROM pass) - ?2 \
                      AND NOT EXISTS (SELECT 1 FROM error WHERE error.pass = one.number \
@@ -195,6 +214,7 @@ impl LastPass {
                 seen_until_ms: row.get(8)?,
                 seen_spec,
                 unfinished_since_ms,
+                unflushed_since_ms: row.get(12)?,
                 is_foreign: row.get(9)?,
                 had_when_withheld: row.get::<_, Option<i64>>(10)?.map(|had| had as u64),
                 source_skew_ms: row.get(11)?,
@@ -306,7 +326,7 @@ impl Journal {
         }
         let sql = "UPDATE meta SET value = value + 1 WHERE key = 'generation' RETURNING value";
         let generation = database.query_row(sql, [], |row| row.get(0)).map_err(|e| fail(&e))?;
-        Ok(Self { path, database, generation, pass: 0 })
+        Ok(Self { path, database, generation, pass: 0, unflushed_before_ms: None })
     }
 
     fn fail(&self, error: &rusqlite::Error) -> Fatal {
@@ -354,19 +374,18 @@ impl Journal {
     ) -> rusqlite::Result<Begun> {
         // One that had not begun with the tree has nothing to go on with, and what one over a list has left is not what
         // another one has to do.
-        let sql = "SELECT number FROM pass WHERE ended_ms IS NULL AND spec = ?1 AND places = ?2 \
+        let sql = "SELECT number, unflushed_ms FROM pass WHERE ended_ms IS NULL AND spec = ?1 AND places = ?2 \
                    AND places != '' AND kind = 'whole' \
                    AND number = (SELECT max(number) FROM pass) \
                    AND (EXISTS (SELECT 1 FROM task) OR EXISTS (SELECT 1 FROM outcome))";
-        let open: Option<i64> = self
-            .database
-            .query_row(sql, params![text, places.roots], |row| row.get(0))
-            .optional()?;
-        if let Some(number) = open.filter(|_| kind == PassKind::Whole) {
-            self.pass = number;
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let open: Option<(i64, Option<i64>)> =
+            self.database.query_row(sql, params![text, places.roots], read).optional()?;
+        if let Some((number, unflushed_ms)) = open.filter(|_| kind == PassKind::Whole) {
+            (self.pass, self.unflushed_before_ms) = (number, unflushed_ms);
             // Of two measurements the larger one counts, and none if one is missing, as max() has it.
             let sql = "UPDATE pass SET resumed_ms = ?1, state = 'running', \
-                       source_skew_ms = max(source_skew_ms, ?3) WHERE number = ?2";
+                       unflushed_ms = coalesce(unflushed_ms, ?1), source_skew_ms = max(source_skew_ms, ?3) WHERE number = ?2";
             self.database.execute(sql, params![now_ms(), number, places.skew_ms()])?;
             return Ok(Begun::Resumed);
         }
@@ -387,12 +406,12 @@ impl Journal {
                 insert.execute([place.path.as_bytes()])?;
             }
         }
-        let sql = "INSERT INTO pass (kind, spec, source, places, begun_ms, state, source_skew_ms) \
-                   VALUES (?1, ?2, ?3, ?4, ?5, 'running', ?6)";
+        let sql = "INSERT INTO pass (kind, spec, source, places, begun_ms, state, source_skew_ms, unflushed_ms) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, 'running', ?6, ?5)";
         let PassPlaces { source, roots, .. } = places;
         let begun = params![kind.word(), text, source, roots, now_ms(), places.skew_ms()];
         transaction.execute(sql, begun)?;
-        self.pass = transaction.last_insert_rowid();
+        (self.pass, self.unflushed_before_ms) = (transaction.last_insert_rowid(), None);
         transaction.execute("DELETE FROM error WHERE pass <= ?1", [self.pass - ERRORS_KEPT])?;
         transaction.execute(
             "DELETE FROM pass WHERE number <= ?1 AND state = 'finished'",
@@ -529,13 +548,8 @@ impl Journal {
     }
 
     /// Ends the pass, or leaves it to be resumed.
-    pub fn end(
-        &mut self,
-        ending: Ending,
-        code: u8,
-        counters: &str,
-        looked_into: LookedInto<'_>,
-    ) -> Result<(), Fatal> {
+    pub fn end(&mut self, end: RunEnd<'_>, looked_into: LookedInto<'_>) -> Result<(), Fatal> {
+        let RunEnd { ending, code, counters, is_flushed } = end;
         let (state, finished) = match ending {
             Ending::Finished => ("finished", true),
             Ending::Cancelled => ("cancelled", true),
@@ -547,10 +561,12 @@ impl Journal {
         }
         let run = || -> rusqlite::Result<()> {
             let sql = "UPDATE pass SET state = ?1, ended_ms = ?2, exit_code = ?3, counters = ?4, \
-                       resumed_ms = coalesce(?5, resumed_ms) WHERE number = ?6";
+                       resumed_ms = coalesce(?5, resumed_ms), \
+                       unflushed_ms = CASE WHEN ?6 THEN ?7 ELSE unflushed_ms END WHERE number = ?8";
             let stopped = (!finished).then(now_ms);
-            self.database
-                .execute(sql, params![state, ended, code, counters, stopped, self.pass])?;
+            let (before_ms, pass) = (self.unflushed_before_ms, self.pass);
+            let row = params![state, ended, code, counters, stopped, is_flushed, before_ms, pass];
+            self.database.execute(sql, row)?;
             if finished {
                 self.database.execute_batch(schema::FORGET)?;
             }

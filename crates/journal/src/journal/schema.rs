@@ -2,7 +2,7 @@
 use rusqlite::Connection;
 
 /// The version of the tables that this program writes.
-pub(super) const VERSION: i64 = 4;
+pub(super) const VERSION: i64 = 5;
 
 const TABLES: &str = "
     CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -18,7 +18,8 @@ const TABLES: &str = "
         state TEXT NOT NULL,
         exit_code INTEGER,
         counters TEXT,
-        source_skew_ms INTEGER
+        source_skew_ms INTEGER,
+        unflushed_ms INTEGER
     );
     CREATE TABLE task (
         id INTEGER PRIMARY KEY,
@@ -71,6 +72,12 @@ const TO_3: &str = "CREATE INDEX error_pass ON error (pass, side);";
 /// From version 3: the measured difference of the clocks of two hosts.
 const TO_4: &str = "ALTER TABLE pass ADD COLUMN source_skew_ms INTEGER;";
 
+/// From version 4: since when the files of a pass may not be flushed. How an earlier pass ended does not show it.
+const TO_5: &str = "
+    ALTER TABLE pass ADD COLUMN unflushed_ms INTEGER;
+    UPDATE pass SET unflushed_ms = begun_ms WHERE state != 'finished';
+";
+
 /// Deletes the data of one pass.
 pub(super) const FORGET: &str = "
     DELETE FROM task; DELETE FROM node; DELETE FROM part; DELETE FROM outcome; DELETE FROM link; DELETE FROM dirty;
@@ -93,7 +100,7 @@ pub(super) fn prepare(database: &Connection) -> rusqlite::Result<Option<i64>> {
         VERSION => Ok(None),
         1..VERSION => {
             database.execute_batch("BEGIN IMMEDIATE")?;
-            for (to, step) in [(2, TO_2), (3, TO_3), (4, TO_4)] {
+            for (to, step) in [(2, TO_2), (3, TO_3), (4, TO_4), (5, TO_5)] {
                 if known < to {
                     database.execute_batch(step)?;
                 }

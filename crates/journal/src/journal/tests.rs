@@ -49,9 +49,13 @@ fn begin(journal: &mut Journal, kind: PassKind<'_>) -> Begun {
     journal.begin(&spec, kind, &places).unwrap()
 }
 
+fn ended(ending: Ending, code: u8, counters: &str) -> RunEnd<'_> {
+    RunEnd { ending, code, counters, is_flushed: true }
+}
+
 /// A task that is still to be done.
 fn leave_a_task(journal: &Journal) {
-    let sql = "INSERT INTO task (id, kind, body) VALUES (1, 'scan', x'00')";
+    let sql = "INSERT OR IGNORE INTO task (id, kind, body) VALUES (1, 'scan', x'00')";
     journal.database.execute(sql, []).unwrap();
 }
 
@@ -86,7 +90,7 @@ fn passes_over_changes_do_not_pile_up_and_say_nothing_of_the_source() {
     let mut journal = Journal::open(directory.path()).unwrap();
     let end = |journal: &mut Journal, entries: u32| {
         let counters = format!("{{\"entries_found\": {entries}}}");
-        journal.end(Ending::Finished, 0, &counters, LookedInto::Everything).unwrap();
+        journal.end(ended(Ending::Finished, 0, &counters), LookedInto::Everything).unwrap();
     };
     begin(&mut journal, PassKind::Whole);
     end(&mut journal, 500);
@@ -121,7 +125,7 @@ fn a_resumed_pass_has_seen_the_destination_as_it_was_when_it_began() {
         journal.database.execute(&sql, [ms]).unwrap();
     };
     begin(&mut journal, PassKind::Whole);
-    journal.end(Ending::Finished, 0, "{}", LookedInto::Everything).unwrap();
+    journal.end(ended(Ending::Finished, 0, "{}"), LookedInto::Everything).unwrap();
     date(&journal, "begun_ms", 1_000_000);
     date(&journal, "ended_ms", 2_000_000);
     assert_eq!(until(&journal), Some(1999));
@@ -144,7 +148,7 @@ fn a_pass_has_seen_what_it_was_to_keep_and_only_if_nothing_failed() {
     begin(&mut journal, PassKind::Whole);
     set_begun(&journal, 1_000_000);
     assert_eq!(seen(&journal, &spec()), None, "it has not ended");
-    journal.end(Ending::Finished, 0, "{}", LookedInto::Everything).unwrap();
+    journal.end(ended(Ending::Finished, 0, "{}"), LookedInto::Everything).unwrap();
     let first = seen(&journal, &spec()).unwrap();
     assert_eq!(first.seconds, 999);
     let until = journal.last_pass().unwrap().and_then(|last| last.seen_until(&spec()));
@@ -162,7 +166,7 @@ fn a_pass_has_seen_what_it_was_to_keep_and_only_if_nothing_failed() {
         let path = PathBytes(b"a".to_vec());
         let error = EntryError::plain(side, Operation::SetXattr, class, path, "a reason");
         journal.commit(&JournalEntry { errors: vec![error], ..JournalEntry::default() }).unwrap();
-        journal.end(Ending::Finished, 3, "{}", LookedInto::Everything).unwrap();
+        journal.end(ended(Ending::Finished, 3, "{}"), LookedInto::Everything).unwrap();
         let now = seen(&journal, &spec()).map(|time| time.seconds);
         assert_eq!(now, Some(expected), "{side:?} {class:?}");
     }
@@ -176,7 +180,7 @@ fn a_pass_has_seen_what_it_was_to_keep_and_only_if_nothing_failed() {
         let class = ErrorClass::Denied;
         let error = EntryError::plain(Side::Source, Operation::Open, class, path, "");
         journal.commit(&JournalEntry { errors: vec![error], ..JournalEntry::default() }).unwrap();
-        journal.end(Ending::Finished, 3, "{}", LookedInto::Everything).unwrap();
+        journal.end(ended(Ending::Finished, 3, "{}"), LookedInto::Everything).unwrap();
     }
     assert_eq!(seen(&journal, &spec()), None, "no pass is known that saw everything");
     let mut other = spec();
@@ -191,12 +195,49 @@ fn a_journal_of_version_1_is_gone_on_with() {
     begin(&mut journal, PassKind::Whole);
     leave_a_task(&journal);
     let back = "DROP INDEX error_pass; DROP TABLE changed; ALTER TABLE pass DROP COLUMN kind; \
-                ALTER TABLE pass DROP COLUMN source_skew_ms; PRAGMA user_version = 1";
+                ALTER TABLE pass DROP COLUMN source_skew_ms; ALTER TABLE pass DROP COLUMN unflushed_ms; \
+                PRAGMA user_version = 1";
     journal.database.execute_batch(back).unwrap();
     drop(journal);
     let mut journal = Journal::open(directory.path()).unwrap();
-    assert!(journal.last_pass().unwrap().is_some());
+    let last = journal.last_pass().unwrap().unwrap();
+    assert!(last.unfinished_since_ms.is_some());
+    assert_eq!(
+        last.unflushed_since_ms, last.unfinished_since_ms,
+        "nothing shows that it was flushed"
+    );
     assert_eq!(begin(&mut journal, PassKind::Whole), Begun::Resumed);
+}
+
+/// Only the end of a run that has flushed everything shows that its files are on storage, and it shows nothing about runs
+/// before it.
+#[test]
+fn files_of_a_stopped_pass_are_on_storage_if_each_of_its_runs_has_flushed_them() {
+    for ends in 0..1 << 3 {
+        let directory = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(directory.path()).unwrap();
+        let mut unflushed = false;
+        for run in 0..3 {
+            begin(&mut journal, PassKind::Whole);
+            leave_a_task(&journal);
+            let last = journal.last_pass().unwrap().unwrap();
+            assert!(last.unflushed_since_ms.is_some(), "it runs, and may be killed");
+            let is_flushed = ends >> run & 1 == 1;
+            unflushed |= !is_flushed;
+            // A run that is killed does not end here.
+            if is_flushed || run == 1 {
+                let end = RunEnd { is_flushed, ..ended(Ending::Stopped, 130, "{}") };
+                journal.end(end, LookedInto::These(&[])).unwrap();
+            }
+            let last = journal.last_pass().unwrap().unwrap();
+            assert_eq!(last.unflushed_since_ms.is_some(), unflushed, "{ends:b}, run {run}");
+            assert!(last.unfinished_since_ms.is_some());
+        }
+        begin(&mut journal, PassKind::Whole);
+        journal.end(ended(Ending::Finished, 0, "{}"), LookedInto::Everything).unwrap();
+        let last = journal.last_pass().unwrap().unwrap();
+        assert_eq!((last.unflushed_since_ms, last.unfinished_since_ms), (None, None));
+    }
 }
 
 /// 200 bytes for each task: those that are to be done, and those that are done. Prints how many outcomes a second it commits;

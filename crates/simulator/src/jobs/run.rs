@@ -315,17 +315,18 @@ impl<'p> Scene<'p> {
                     fault,
                 });
             }
-            self.run(None, "a run with failing flushes");
+            let stop_at = self.plan.varied.stops.then_some(round.at_call);
+            self.run(stop_at, "a run with failing flushes");
             self.destination.faults_mut().clear();
             self.disturb();
             return;
         }
         let has_rival = self.plan.has_rival && round.ending == Ending::Kill;
         let ended = self.run_beside(Some(round.at_call), "a disturbed run", has_rival);
-        if ended != Ended::Killed {
-            return;
-        }
         if round.ending == Ending::Kill {
+            if ended != Ended::Killed {
+                return;
+            }
             let (source, destination) = (look(&mut self.source), look(&mut self.destination));
             // A power cut or a lost write before may have left such files, which the last run has to find.
             if self.boots == 1
