@@ -11,6 +11,7 @@ pub use dmover_sys::process::{ignore_interrupts, kill_with_parent};
 pub fn take_stdout() -> std::io::Result<File> {
     let taken = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
     rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
+    enlarge_pipe(&taken);
     Ok(File::from(taken))
 }
 
@@ -44,7 +45,17 @@ pub fn release_output() -> std::io::Result<()> {
 /// # Errors
 /// It is closed.
 pub fn take_stdin() -> std::io::Result<File> {
-    Ok(File::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?))
+    let taken = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    enlarge_pipe(&taken);
+    Ok(File::from(taken))
+}
+
+/// Has a pipe hold more than the usual 64 KiB (`F_SETPIPE_SZ` of fcntl(2)), so that its two ends wait for each other less
+/// often. Nothing happens to what is no pipe, and beyond the limits of the user.
+pub fn enlarge_pipe(pipe: impl rustix::fd::AsFd) {
+    /// What every user may have (proc_sys_fs(5), `pipe-max-size`).
+    const BYTES: usize = 1 << 20;
+    let _ = rustix::pipe::fcntl_setpipe_size(pipe, BYTES);
 }
 
 /// Leaves the session of the terminal, setsid(2). Nothing happens to a process that leads one already.

@@ -81,6 +81,8 @@ impl Ssh {
         let (Some(input), Some(output), Some(lines)) = streams else {
             unreachable!("three pipes were asked for")
         };
+        dmover_host::process::enlarge_pipe(&input);
+        dmover_host::process::enlarge_pipe(&output);
         let shown = host.shown();
         let reader = thread::Builder::new().name("net-errors".into());
         let started = reader.spawn(move || errors.read_all(lines, &shown));

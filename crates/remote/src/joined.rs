@@ -2,7 +2,7 @@
 //! continues it.
 use dmover_net::connection::{Broken, Channel};
 use dmover_net::frame::PAYLOAD_MAX;
-use dmover_wire::{SIZE_MAX, decode};
+use dmover_wire::{DecodeError, SIZE_MAX, decode};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
@@ -24,6 +24,14 @@ pub(crate) fn send(channel: &Channel, mut value: &[u8]) -> Result<(), Broken> {
 /// # Errors
 /// The channel is over, or what came is no such value.
 pub(crate) fn receive<T: DeserializeOwned>(channel: &Channel) -> Result<T, Broken> {
+    value(&receive_bytes(channel)?)
+}
+
+/// Receives the bytes of such a value.
+///
+/// # Errors
+/// The channel is over.
+pub(crate) fn receive_bytes(channel: &Channel) -> Result<Vec<u8>, Broken> {
     join(channel.receive(), channel)
 }
 
@@ -35,14 +43,12 @@ pub(crate) fn receive_within<T: DeserializeOwned>(
     channel: &Channel,
     limit: Duration,
 ) -> Option<Result<T, Broken>> {
-    Some(join(channel.receive_within(limit)?, channel))
+    let joined = join(channel.receive_within(limit)?, channel);
+    Some(joined.and_then(|bytes| value(&bytes)))
 }
 
 /// Completes a value whose first message has come.
-fn join<T: DeserializeOwned>(
-    first: Result<Option<Vec<u8>>, Broken>,
-    channel: &Channel,
-) -> Result<T, Broken> {
+fn join(first: Result<Option<Vec<u8>>, Broken>, channel: &Channel) -> Result<Vec<u8>, Broken> {
     let missing = || Broken::Violation("an answer is missing");
     let mut value = first?.ok_or_else(missing)?;
     let mut is_full = value.len() == PAYLOAD_MAX;
@@ -54,8 +60,15 @@ fn join<T: DeserializeOwned>(
         }
         value.extend_from_slice(&more);
     }
-    decode(&value).map_err(|error| {
-        tracing::debug!(%error, "an answer cannot be read");
-        Broken::Violation("an answer cannot be read")
-    })
+    Ok(value)
+}
+
+fn value<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Broken> {
+    decode(bytes).map_err(|error| unreadable(&error))
+}
+
+/// What came is no such value.
+pub(crate) fn unreadable(error: &DecodeError) -> Broken {
+    tracing::debug!(%error, "an answer cannot be read");
+    Broken::Violation("an answer cannot be read")
 }

@@ -342,11 +342,16 @@ pub enum ShortContent {
     Digests(Shape, Vec<Digest>),
 }
 
-/// Part of the answer to [`Request::Content`].
+/// Part of the answer to [`Request::Content`]. `B`: bytes, perhaps borrowed, so that they are not copied for a message or
+/// out of one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ContentPart {
-    /// The next bytes.
-    Data(#[serde(with = "serde_bytes")] Vec<u8>),
+#[serde(bound(
+    serialize = "B: serde_bytes::Serialize",
+    deserialize = "B: serde_bytes::Deserialize<'de>"
+))]
+pub enum ContentPart<B = Vec<u8>> {
+    /// The next bytes. They are the end of the message.
+    Data(#[serde(with = "serde_bytes")] B),
     /// So many zeroes.
     Hole(u64),
     /// The range or the file ends here; the metadata of the file after it was read.
@@ -368,5 +373,10 @@ pub enum DigestPart {
 
 /// Encodes an answer that is mostly content of files, which is not compressed.
 pub fn encode_content<T: Serialize>(what: &T) -> Bytes {
-    crate::encoding::encode_plain(what)
+    encode_content_into(what, Vec::new()).into()
+}
+
+/// The same into a buffer of an earlier message.
+pub fn encode_content_into<T: Serialize>(what: &T, buffer: Vec<u8>) -> Vec<u8> {
+    crate::encoding::encode_plain(what, buffer)
 }

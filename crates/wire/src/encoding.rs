@@ -62,10 +62,12 @@ pub fn encode<T: Serialize>(what: &T) -> Bytes {
     [&[COMPRESSED], &block::compress_prepend_size(&plain)[..]].concat().into()
 }
 
-/// Encodes a message without compression.
-pub(crate) fn encode_plain<T: Serialize>(what: &T) -> Bytes {
+/// Encodes a message without compression, in place of what is in the buffer.
+pub(crate) fn encode_plain<T: Serialize>(what: &T, mut buffer: Vec<u8>) -> Vec<u8> {
+    buffer.clear();
+    buffer.push(PLAIN);
     // As in `encode`: it cannot fail.
-    postcard::to_extend(what, vec![PLAIN]).unwrap_or_default().into()
+    postcard::to_extend(what, buffer).unwrap_or_default()
 }
 
 /// Decodes a message.
@@ -74,6 +76,17 @@ pub(crate) fn encode_plain<T: Serialize>(what: &T) -> Bytes {
 /// The bytes are not one message of this type, or are too large.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
     from_plain(&content(bytes)?)
+}
+
+/// Decodes a message that is not compressed, without a copy of its bytes.
+///
+/// # Errors
+/// The bytes are not one such message of this type, or are too large.
+pub fn decode_in_place<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
+    match bytes.split_first() {
+        Some((&PLAIN, plain)) => from_plain(plain),
+        _ => Err(DecodeError::Form),
+    }
 }
 
 /// Decodes what a message begins with, whatever follows it.

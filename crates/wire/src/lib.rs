@@ -15,7 +15,9 @@ mod offer;
 mod protocol;
 mod report;
 
-pub use encoding::{DecodeError, NUMBERS_MAX, SIZE_MAX, bundle, decode, encode, unbundle};
+pub use encoding::{
+    DecodeError, NUMBERS_MAX, SIZE_MAX, bundle, decode, decode_in_place, encode, unbundle,
+};
 pub use envelope::{Envelope, Meeting, PING, PublicKey, Sealed, Signed, open, signed_in_run};
 pub use message::{
     Call, Control, Load, LogMessage, MoverInfo, OutcomeMessage, PoolMessage, Reply, TaskMessage,

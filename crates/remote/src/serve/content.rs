@@ -6,6 +6,7 @@ use dmover_net::connection::{Broken, Channel};
 use dmover_tree::{EntryAttributes, NextData};
 use dmover_wire::agent::{
     Answer, ContentPart, DirectoryAt, FileAt, Head, SHORT_MAX, Short, ShortContent, encode_content,
+    encode_content_into,
 };
 
 use super::progress::{Losses, Unlimited};
@@ -136,7 +137,7 @@ impl Tree {
             Ok(file) => self.send_range(&file, range, channel)?,
             Err(error) => Err(error),
         };
-        let last = sent.map_or_else(ContentPart::Failed, ContentPart::End);
+        let last = sent.map_or_else(ContentPart::<&[u8]>::Failed, ContentPart::End);
         channel.send(&encode_content(&last))
     }
 
@@ -148,7 +149,7 @@ impl Tree {
     ) -> Result<Answer<Metadata>, Broken> {
         let shown = &|| shown.clone();
         let mut runs = Runs::of(content);
-        let mut buffer = vec![0; BLOCK];
+        let (mut buffer, mut message) = (vec![0; BLOCK], Vec::new());
         let mut at = range.start;
         while at < range.end {
             let run = match runs.at(at, content, shown) {
@@ -157,7 +158,7 @@ impl Tree {
             };
             let run_end = run.end.min(range.end);
             if run.is_hole {
-                channel.send(&encode_content(&ContentPart::Hole(run_end - at)))?;
+                channel.send(&encode_content(&ContentPart::<&[u8]>::Hole(run_end - at)))?;
                 at = run_end;
                 continue;
             }
@@ -171,9 +172,10 @@ impl Tree {
             let part = if is_zero(bytes) {
                 ContentPart::Hole(read as u64)
             } else {
-                ContentPart::Data(bytes.to_vec())
+                ContentPart::Data(bytes)
             };
-            channel.send(&encode_content(&part))?;
+            message = encode_content_into(&part, message);
+            channel.send(&message)?;
             at += read as u64;
         }
         Ok(self.host.end().present_metadata(content, shown))

@@ -4,11 +4,13 @@ use dmover_net::connection::Channel;
 use dmover_observe::lock;
 use dmover_schedule::sync::Mutex;
 use dmover_wire::agent::{ContentPart, FileAt, Request};
+use dmover_wire::decode_in_place;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 
 use super::asking::{About, Asking};
+use crate::joined::{receive_bytes, unreadable};
 
 /// The most streams of one file, for as many threads that read it.
 const FILE_STREAMS_MAX: usize = 8;
@@ -29,7 +31,7 @@ pub(super) struct Stream {
 
 #[derive(Debug)]
 enum Pending {
-    /// Bytes, and how many of them were read.
+    /// A message, and where in it the bytes begin that were not read yet: they are its end.
     Data(Vec<u8>, usize),
     /// So many zeroes.
     Hole(u64),
@@ -81,8 +83,13 @@ impl Stream {
                 self.at += read as u64;
                 return Ok(read);
             }
-            self.pending = match asking.receive(&self.channel, about)? {
-                ContentPart::Data(bytes) => Pending::Data(bytes, 0),
+            let message = receive_bytes(&self.channel).map_err(|why| asking.failed(about, why))?;
+            let part = decode_in_place::<ContentPart<&[u8]>>(&message);
+            self.pending = match part.map_err(|error| asking.failed(about, unreadable(&error)))? {
+                ContentPart::Data(bytes) => {
+                    let begin = message.len() - bytes.len();
+                    Pending::Data(message, begin)
+                }
                 ContentPart::Hole(length) => Pending::Hole(length),
                 ContentPart::End(_) => Pending::End,
                 ContentPart::Failed(error) => return Err(error),
