@@ -148,13 +148,13 @@ pub(crate) fn existing_view<'a>(
 }
 
 /// Whether an entry that is skipped as equal has another owner or mode than it should have.
-pub(crate) fn is_dressed_otherwise(engine: &Engine, planned: &Planned) -> bool {
+pub(crate) fn needs_owner_or_mode(engine: &Engine, planned: &Planned) -> bool {
     let old = planned.existing.as_ref();
     old.is_some_and(|old| is_unlike(&engine.settable, &planned.record.metadata, old))
 }
 
 pub(crate) fn is_unlike(settable: &Settable, new: &Metadata, old: &Metadata) -> bool {
-    settable.is_dressed_unlike(new, old)
+    settable.owner_or_mode_differs(new, old)
 }
 
 /// Counts an entry that keeps another owner than its source, because this process cannot set it.

@@ -242,12 +242,12 @@ fn list_updated(engine: &Engine, level: &Level, now: &Metadata) {
     engine.reports.show(Event::Item(Item {
         path: level.own_source_path(),
         target: level.own_target_path(),
-        action: Action::Dressed,
+        action: Action::MetadataUpdated,
         kind: EntryKind::Directory,
         bytes: 0,
         elapsed_us: 0,
         itemized: itemize::columns(
-            Action::Dressed,
+            Action::MetadataUpdated,
             &engine.settable.as_settable(source, Some(now)),
             Some(now),
         ),

@@ -84,7 +84,7 @@ pub(crate) fn dress_if_unlike(
     let pair = entry_attributes::open_entry_pair(&engine.local(), sides, record, mover.permit())?;
     let kind = record.metadata.kind;
     let unseen = alike::attribute_differences(engine, level, kind, &pair.attributes()?)?;
-    if unseen.kinds.is_empty() && !alike::is_dressed_otherwise(mover.engine, planned) {
+    if unseen.kinds.is_empty() && !alike::needs_owner_or_mode(mover.engine, planned) {
         return Ok(Decision::Skip);
     }
     if engine.spec.policy.dry_run {

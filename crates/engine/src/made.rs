@@ -133,7 +133,7 @@ pub(crate) fn tell_made(
     let policy = &engine.spec.policy;
     let mut content = None;
     // It may have got other attributes, or blocks of another file, but nothing was written.
-    let unwritten = matches!(action, Action::Skipped | Action::Dressed | Action::Shared)
+    let unwritten = matches!(action, Action::Skipped | Action::MetadataUpdated | Action::Shared)
         && moved.made.is_empty();
     for Made { shape, at, pieces } in moved.made {
         let Some(digest) = Fold::of(&shape, &pieces) else {

@@ -60,7 +60,7 @@ impl Settable {
     }
 
     /// Whether an entry has another owner or mode than this process would set.
-    pub fn is_dressed_unlike(&self, new: &Metadata, old: &Metadata) -> bool {
+    pub fn owner_or_mode_differs(&self, new: &Metadata, old: &Metadata) -> bool {
         let keeps = |attribute| self.spec.policy.preserve.has(attribute);
         let has_mode = new.kind != EntryKind::Symlink && keeps(Attribute::Mode);
         let (wanted, found) = (self.owner(new), (old.uid, old.gid));

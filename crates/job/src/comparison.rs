@@ -55,7 +55,7 @@ pub fn entries_changed(report: &JobReport) -> u64 {
         Counter::SpecialsCopied,
         Counter::HardLinksCreated,
         Counter::EntriesRenamed,
-        Counter::EntriesDressed,
+        Counter::MetadataUpdated,
         Counter::DirectoriesUpdated,
         Counter::EntriesDeleted,
     ];

@@ -259,10 +259,10 @@ impl Session<'_> {
             file.name = last.to_vec();
             file.disarm();
         }
-        let dressed = set_last(&self.local, &file, &supply.attributes, &shown);
+        let set = set_last(&self.local, &file, &supply.attributes, &shown);
         // A late error takes away what was made under its final name.
         keep(file, last).map_err(|(e, in_place)| WriteError { error: fail(e), in_place })?;
-        dressed.map_err(WriteError::in_place)
+        set.map_err(WriteError::in_place)
     }
 
     /// Writes into an existing file (`--inplace`), or ranges of one (`--offset`, batch lists).

@@ -23,7 +23,7 @@ pub enum Action {
     /// It was renamed to follow a rename at the source; `target` is the new name.
     Renamed,
     /// Its content was equal; its owner, mode or other attributes were set.
-    Dressed,
+    MetadataUpdated,
     /// It was already equal.
     Skipped,
     /// It was deleted, because the source does not have it.

@@ -91,7 +91,7 @@ counters! {
     /// Entries replaced because the destination had another version or type.
     EntriesReplaced = "entries_replaced",
     /// Entries whose owner, mode or other attributes were updated, but not their content.
-    EntriesDressed = "entries_dressed",
+    MetadataUpdated = "metadata_updated",
     /// Existing directories whose attributes or times were updated.
     DirectoriesUpdated = "directories_updated",
     /// Entries renamed at the destination to follow a rename at the source.
@@ -209,7 +209,7 @@ const DONE: [Counter; 24] = [
     Counter::BytesWrittenDirect,
     Counter::BytesByRing,
     Counter::EntriesReplaced,
-    Counter::EntriesDressed,
+    Counter::MetadataUpdated,
     Counter::DirectoriesUpdated,
     Counter::EntriesRenamed,
     Counter::EntriesDeleted,

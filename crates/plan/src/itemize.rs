@@ -14,7 +14,7 @@ pub fn columns(action: Action, source: &Metadata, destination: Option<&Metadata>
         EntryKind::Fifo | EntryKind::Socket => 'S',
     };
     let what = match action {
-        Action::Skipped | Action::Excluded | Action::Dressed | Action::Renamed => '.',
+        Action::Skipped | Action::Excluded | Action::MetadataUpdated | Action::Renamed => '.',
         Action::Linked | Action::Shared => 'h',
         _ if source.kind == EntryKind::File => '>',
         _ => 'c',

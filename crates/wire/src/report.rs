@@ -13,7 +13,7 @@ const PROGRESS: &[Counter] = &[
     Counter::SymlinksCopied,
     Counter::SpecialsCopied,
     Counter::HardLinksCreated,
-    Counter::EntriesDressed,
+    Counter::MetadataUpdated,
     Counter::FilesUnchanged,
     Counter::EntriesRenamed,
     Counter::EntriesDeleted,

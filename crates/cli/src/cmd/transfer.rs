@@ -355,7 +355,7 @@ impl Printer {
             (Counter::SymlinksCopied, "symbolic link", "symbolic links"),
             (Counter::SpecialsCopied, "special file", "special files"),
             (Counter::EntriesRenamed, "renamed", "renamed"),
-            (Counter::EntriesDressed, "updated", "updated"),
+            (Counter::MetadataUpdated, "updated", "updated"),
             (Counter::EntriesDeleted, "deleted", "deleted"),
             (Counter::Errors, "FAILED", "FAILED"),
         ]

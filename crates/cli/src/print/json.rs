@@ -151,6 +151,9 @@ impl JsonPrinter {
         for counter in Counter::ALL {
             fields.insert(counter.name().into(), report.counters.get(*counter).into());
         }
+        // Its earlier name stays for one version.
+        let updated = report.counters.get(Counter::MetadataUpdated);
+        fields.insert("entries_dressed".into(), updated.into());
         let by_class = report.errors.iter().map(|(c, n)| (c.word().to_owned(), (*n).into()));
         fields.insert("errors_by_class".into(), Value::Object(by_class.collect()));
         let by_kind = report.losses.iter().map(|(k, n)| (k.word().to_owned(), (*n).into()));

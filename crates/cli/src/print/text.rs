@@ -146,7 +146,7 @@ impl TextPrinter {
         }
         let action = if self.dry_run.load(Ordering::Relaxed) {
             format!("would {}", planned_word(item.action))
-        } else if item.action == dmover_model::Action::Dressed {
+        } else if item.action == dmover_model::Action::MetadataUpdated {
             "updated attributes of".to_owned()
         } else {
             action_word(item.action).to_owned()
@@ -246,7 +246,7 @@ pub(crate) fn action_word(action: dmover_model::Action) -> &'static str {
         A::Replaced => "replaced",
         A::Updated => "updated",
         A::Renamed => "renamed",
-        A::Dressed => "dressed",
+        A::MetadataUpdated => "metadata_updated",
         A::Deleted => "deleted",
         A::Trashed => "trashed",
         A::Linked => "linked",
@@ -264,7 +264,7 @@ fn planned_word(action: dmover_model::Action) -> &'static str {
         A::Replaced => "replace",
         A::Updated => "update",
         A::Renamed => "rename",
-        A::Dressed => "update attributes of",
+        A::MetadataUpdated => "update attributes of",
         A::Deleted => "delete",
         A::Trashed => "move to the trash:",
         A::Linked => "link",
@@ -343,7 +343,7 @@ pub(crate) fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> 
     let more = [
         (Counter::FilesUnchanged, "  unchanged   "),
         (Counter::EntriesRenamed, "  renamed     "),
-        (Counter::EntriesDressed, "  updated     "),
+        (Counter::MetadataUpdated, "  updated     "),
         (Counter::DirectoriesUpdated, "  directories "),
         (Counter::EntriesDeleted, "  deleted     "),
         (Counter::DeletesWithheld, "  withheld    "),

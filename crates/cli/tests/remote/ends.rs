@@ -176,7 +176,7 @@ pub fn assert_idle(run: &Run) {
         "directories_updated",
         "entries_replaced",
         "entries_deleted",
-        "entries_dressed",
+        "metadata_updated",
         "errors",
         "losses",
     ] {

@@ -79,7 +79,12 @@ fn only_what_changed_is_touched() {
         .sh("chmod 600 a/d/e/deep; setfattr -n user.n -v 2 a/d/one; mkdir a/new; touch a/new/file");
     let before = snapshot(&bench.at("b"));
     let pass = bench.sync("a b", 0);
-    let done = ["created a/new", "created a/new/file", "dressed a/d/e/deep", "dressed a/d/one"];
+    let done = [
+        "created a/new",
+        "created a/new/file",
+        "metadata_updated a/d/e/deep",
+        "metadata_updated a/d/one",
+    ];
     assert_eq!(pass.done(), [&done[..], &["replaced a/none"]].concat());
     assert_eq!(pass.number("bytes_copied"), 4);
     assert_eq!(bench.rsync("a", "b"), "");
@@ -326,9 +331,9 @@ fn the_first_pass_compares_all_attributes_and_so_does_one_that_keeps_others() {
     bench.sync("--no-preserve=xattr a b", 0);
     assert_eq!(bench.sh("getfattr b/f"), "");
     let pass = bench.sync("a b", 0);
-    assert_eq!(pass.number("entries_dressed"), 1, "{}", pass.0.tell());
+    assert_eq!(pass.number("metadata_updated"), 1, "{}", pass.0.tell());
     assert_eq!(bench.rsync("a", "b"), "");
-    assert_eq!(bench.sync("a b", 0).number("entries_dressed"), 0);
+    assert_eq!(bench.sync("a b", 0).number("metadata_updated"), 0);
     bench.sh("rsync -a a/ c/");
     bench.sync("a c", 0);
     assert_eq!(bench.rsync("a", "c"), "");

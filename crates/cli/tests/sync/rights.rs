@@ -150,14 +150,14 @@ fn files_of_root_get_another_owner_in_place() {
     bench.sh("chown 4000:4000 a/x; chmod 4755 a/y");
     let inodes = (bench.inode("b/x"), bench.inode("b/y"));
     let pass = bench.sync("a b", 0);
-    assert_eq!(pass.done(), ["dressed a/x", "dressed a/y"]);
+    assert_eq!(pass.done(), ["metadata_updated a/x", "metadata_updated a/y"]);
     // What gets set-id bits is compared.
     assert_eq!((pass.number("bytes_copied"), pass.number("files_compared")), (0, 1));
     assert_eq!((bench.inode("b/x"), bench.inode("b/y")), inodes);
     bench.assert_same("a", "b");
     // A mode without rights is set in place whoever has the file.
     bench.sh("chmod 600 a/x");
-    assert_eq!(bench.sync("a b", 0).done(), ["dressed a/x"]);
+    assert_eq!(bench.sync("a b", 0).done(), ["metadata_updated a/x"]);
     // The owner's content may be another by now.
     bench.sh("chown 5000 a/x");
     assert_eq!(bench.sync("-n a b", 0).done(), ["replaced a/x"]);

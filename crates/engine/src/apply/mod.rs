@@ -127,7 +127,7 @@ pub(crate) fn account(
     }
     let action = match decision {
         Decision::Skip => Action::Skipped,
-        Decision::Inspect => Action::Dressed,
+        Decision::Inspect => Action::MetadataUpdated,
         Decision::UpdateInPlace => Action::Updated,
         Decision::Replace => Action::Replaced,
         Decision::Share => Action::Shared,
@@ -136,7 +136,8 @@ pub(crate) fn account(
     if planned.existing.is_some() && planned.decision != Decision::Clear {
         extra::note_had(mover, 1);
     }
-    let kept_its_name = matches!(action, Action::Replaced | Action::Updated | Action::Dressed);
+    let kept_its_name =
+        matches!(action, Action::Replaced | Action::Updated | Action::MetadataUpdated);
     if kept_its_name && kind == EntryKind::File {
         catalog_survey::tell_renewed(mover, level, record);
     } else if action != Action::Skipped {
@@ -147,7 +148,7 @@ pub(crate) fn account(
     }
     if action == Action::Skipped {
         engine.reports.count(Counter::EntriesSkipped);
-        if alike::is_dressed_otherwise(mover.engine, planned) {
+        if alike::needs_owner_or_mode(mover.engine, planned) {
             engine.reports.count(Counter::EntriesUnlike);
         }
         if let Some(old) = &planned.existing {
@@ -156,8 +157,8 @@ pub(crate) fn account(
         if kind == EntryKind::File {
             engine.reports.add(Counter::BytesSkipped, record.metadata.size);
         }
-    } else if action == Action::Dressed {
-        engine.reports.count(Counter::EntriesDressed);
+    } else if action == Action::MetadataUpdated {
+        engine.reports.count(Counter::MetadataUpdated);
         engine.reports.progress();
     } else if action == Action::Shared {
         engine.reports.count(Counter::FilesUnchanged);

@@ -18,7 +18,7 @@ const LASTING: [Counter; 8] = [
     Counter::SymlinksCopied,
     Counter::SpecialsCopied,
     Counter::HardLinksCreated,
-    Counter::EntriesDressed,
+    Counter::MetadataUpdated,
     Counter::EntriesRenamed,
     Counter::EntriesDeleted,
 ];
