@@ -156,6 +156,12 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     // Also if the job cannot go on.
     job.observers.counters.outlook().enter(Stage::Flush);
     written.flush_last(&run.engine, result.is_ok() && run.has_failed_at_nothing());
+    if result.is_err()
+        && run.has_flushed_all()
+        && let Some(record) = &run.kept.record
+    {
+        record.note_flushed();
+    }
     result?;
     let mut report = run.report(id);
     report.error_list = error_list(job, &run.engine);
@@ -200,9 +206,19 @@ struct Run {
     awaited: Option<usize>,
     /// The job was stopped before it had movers: nothing is started.
     begins: bool,
-    finished: bool,
+    course: Course,
     /// How long earlier runs of the same command took.
     before: Duration,
+}
+
+/// How far a run has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Course {
+    Running,
+    /// All its tasks have ended.
+    Ended,
+    /// It was stopped, and does not wait for tasks that have not ended.
+    GivenUp,
 }
 
 /// What another run of the job finds.
@@ -309,7 +325,7 @@ impl Run {
             looked_for_extra: false,
             awaited: None,
             begins,
-            finished: false,
+            course: Course::Running,
             before: job.before + waiting.waited,
         })
     }
@@ -341,17 +357,16 @@ impl Run {
     }
 
     /// Whether everything that this run has written is on storage: every mover flushes what a task has written before
-    /// it reports the end of the task. A file that was dropped in the middle may have been written in place.
+    /// it reports the end of the task, also of one that a stop has cut short.
     fn has_flushed_all(&self) -> bool {
-        let engine = &self.engine;
-        let all_have_ended = !engine.control.is_over() && !self.hands.has_left_any_here();
-        all_have_ended
-            && engine.reports.counters.get(Counter::LeasesExpired) == 0
-            && !engine.reports.has_failed_to_flush()
+        let reports = &self.engine.reports;
+        let is_lost = reports.counters.get(Counter::LeasesExpired) > 0;
+        self.course == Course::Ended && !is_lost && !reports.has_failed_to_flush()
     }
 
     fn run(&mut self, list: &JobList) -> Result<(), Fatal> {
         if !self.begins {
+            self.course = Course::Ended;
             self.queue.close();
             return Ok(());
         }
@@ -359,7 +374,7 @@ impl Run {
             crew.begin()?;
         }
         let result = self.begin(list).and_then(|()| {
-            while !self.finished {
+            while self.course == Course::Running {
                 self.turn(list)?;
             }
             self.tell_unlinked()
@@ -515,7 +530,7 @@ impl Run {
         if control.is_stopping() {
             self.feed(Input::Stop, list)?;
             if control.is_given_up() {
-                self.finished = true;
+                self.course = Course::GivenUp;
             }
         }
         self.settle()
@@ -603,7 +618,7 @@ impl Run {
                         inputs.extend(back.map(Input::Withdrawn));
                     }
                     Command::Abandon(kind) => self.tell_abandoned(&kind),
-                    Command::Finished => self.finished = true,
+                    Command::Finished => self.course = Course::Ended,
                 }
             }
         }

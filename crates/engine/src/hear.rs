@@ -54,6 +54,8 @@ impl Engine {
                 }
             }
             ReportItem::Stop(reason) => {
+                // A mover stops the job when its flush has failed.
+                self.reports.note_failed_flush();
                 self.control.stop(reason);
             }
         }

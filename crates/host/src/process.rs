@@ -53,9 +53,12 @@ pub fn take_stdin() -> std::io::Result<File> {
 /// Has a pipe hold more than the usual 64 KiB (`F_SETPIPE_SZ` of fcntl(2)), so that its two ends wait for each other less
 /// often. Nothing happens to what is no pipe, and beyond the limits of the user.
 pub fn enlarge_pipe(pipe: impl rustix::fd::AsFd) {
-    /// What every user may have (proc_sys_fs(5), `pipe-max-size`).
-    const BYTES: usize = 1 << 20;
-    let _ = rustix::pipe::fcntl_setpipe_size(pipe, BYTES);
+    /// One block of content. All pipes of a user together have 64 MiB (pipe(7), `pipe-user-pages-soft`), and data in a pipe
+    /// delays what comes after it on a slow line.
+    const BYTES: usize = 256 << 10;
+    if rustix::pipe::fcntl_getpipe_size(&pipe).is_ok_and(|bytes| bytes < BYTES) {
+        let _ = rustix::pipe::fcntl_setpipe_size(pipe, BYTES);
+    }
 }
 
 /// Leaves the session of the terminal, setsid(2). Nothing happens to a process that leads one already.
@@ -89,4 +92,18 @@ pub fn raise_open_files() -> u64 {
 /// How many files this process has open, the directory that is read for it left out.
 pub fn open_files() -> u64 {
     std::fs::read_dir("/proc/self/fd").map_or(0, |all| (all.count() as u64).saturating_sub(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_holds_more_after_it_was_enlarged() {
+        let (reader, _writer) = rustix::pipe::pipe().unwrap();
+        enlarge_pipe(&reader);
+        assert_eq!(rustix::pipe::fcntl_getpipe_size(&reader).unwrap(), 256 << 10);
+        // Nothing happens to what is no pipe.
+        enlarge_pipe(File::open("/dev/null").unwrap());
+    }
 }

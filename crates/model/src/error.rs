@@ -221,6 +221,11 @@ impl EntryError {
             || matches!(self.errno, 108 | 110 | 112 | 113)
     }
 
+    /// Whether data that was written to the destination may not be on storage.
+    pub fn is_failed_flush(&self) -> bool {
+        self.operation == Operation::Sync && self.side == Side::Destination
+    }
+
     /// An error without a failed system call.
     pub fn plain(
         side: Side,

@@ -195,6 +195,19 @@ impl MoverReport {
         self.said.iter().any(is_hosts)
     }
 
+    /// Whether it has a failed flush of the destination.
+    pub fn has_failed_flush(&self) -> bool {
+        let is_flush =
+            |said: &ReportItem| matches!(said, ReportItem::Error(error) if error.is_failed_flush());
+        self.said.iter().any(is_flush)
+    }
+
+    /// Whether its errors need not count if another host repeats the task without them. The kernel reports a failed flush
+    /// only once, so that a repetition would not meet it.
+    pub fn may_be_withdrawn(&self) -> bool {
+        self.has_hosts_errors() && !self.has_failed_flush()
+    }
+
     /// Appends the reports of another message.
     pub fn append(&mut self, other: Self) {
         let Self { counts, cells, said, slow, had } = other;
@@ -245,6 +258,24 @@ mod tests {
         Action, DifferenceDetail, DifferenceKind, DifferenceSet, EntryKind, ErrorClass, Operation,
         Side,
     };
+
+    #[test]
+    fn errors_of_a_host_are_withdrawn_unless_a_flush_has_failed() {
+        let failed = |side, operation| {
+            let class = ErrorClass::Io;
+            let path = PathBytes(b"a".to_vec());
+            ReportItem::Error(EntryError::plain(side, operation, class, path, "w"))
+        };
+        let report =
+            |said: &[ReportItem]| MoverReport { said: said.to_vec(), ..Default::default() };
+        let write = failed(Side::Destination, Operation::Write);
+        let flush = failed(Side::Destination, Operation::Sync);
+        assert!(report(std::slice::from_ref(&write)).may_be_withdrawn());
+        assert!(!report(std::slice::from_ref(&flush)).may_be_withdrawn());
+        assert!(!report(&[write.clone(), flush.clone()]).may_be_withdrawn());
+        assert!(!report(&[flush, write]).may_be_withdrawn());
+        assert!(!report(&[]).may_be_withdrawn());
+    }
 
     #[test]
     fn whatever_is_told_comes_back_from_a_message() {

@@ -15,7 +15,7 @@ use std::fmt::Debug;
 
 use super::agent::{
     Answer, Begun, ContentPart, DigestPart, Head, Inspection, ListPart, PIECES_MAX, Request,
-    SHORT_MAX, WalkPart, encode_content,
+    SHORT_MAX, WalkPart, encode_content, encode_content_into,
 };
 use super::delegation::{DelegateRequest, DelegatedJob};
 use super::encoding::from_plain;
@@ -123,6 +123,22 @@ fn content_of_files_is_not_compressed() {
     let bytes = encode_content(&part);
     assert_eq!(bytes[..4], [0, 0, 0xb8, 0x17]);
     assert_eq!((bytes.len(), decode(&bytes)), (3004, Ok(part)));
+}
+
+#[test]
+fn content_of_files_is_borrowed_from_the_end_of_its_message() {
+    let content: Vec<u8> = (0..3000u32).map(|at| at as u8).collect();
+    let bytes = encode_content_into(&ContentPart::Data(&content[..]), vec![7; 9000]);
+    assert_eq!(bytes, encode_content(&ContentPart::Data(content.clone())));
+    let part = decode_in_place::<ContentPart<&[u8]>>(&bytes);
+    assert_eq!(part, Ok(ContentPart::Data(&bytes[bytes.len() - content.len()..])));
+    let mut longer = bytes.clone();
+    longer.push(0);
+    assert_eq!(decode_in_place::<ContentPart<&[u8]>>(&longer), Err(DecodeError::Rest(1)));
+    let shorter = &bytes[..bytes.len() - 1];
+    assert_eq!(decode_in_place::<ContentPart<&[u8]>>(shorter), Err(DecodeError::Incomplete));
+    let compressed = encode(&ContentPart::Data(vec![0; 3000]));
+    assert_eq!(decode_in_place::<ContentPart<&[u8]>>(&compressed), Err(DecodeError::Form));
 }
 
 #[test]

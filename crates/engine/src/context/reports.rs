@@ -2,7 +2,7 @@
 use dmover_journal::Failures;
 use dmover_model::{
     DifferenceKind, DifferenceSet, EntryError, ErrorClass, Event, JobSpec, LossKind, Note,
-    Operation, PathBytes, Side, Verb,
+    PathBytes, Side, Verb,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slow, Slowest, Spread, lock};
 use dmover_plan::breaker::Breaker;
@@ -136,8 +136,8 @@ impl Reports {
             }
         }
         let class = error.class;
-        if is_failed_flush(&error) {
-            self.flush_failed.store(true, Ordering::Release);
+        if error.is_failed_flush() {
+            self.note_failed_flush();
         }
         let error = self.judged(error);
         // First, so that a status never counts an error that is not listed yet.
@@ -153,6 +153,11 @@ impl Reports {
         log(&error);
         self.monitor.event(&Event::Error(error));
         self.stop_after_too_many(class);
+    }
+
+    /// Notes that what this run has written may not be on storage.
+    pub fn note_failed_flush(&self) {
+        self.flush_failed.store(true, Ordering::Release);
     }
 
     /// Whether a flush of the destination has failed.
@@ -182,7 +187,7 @@ impl Reports {
 
     /// The error as a comparison reports it: data that could not be flushed is not on storage.
     fn judged(&self, error: EntryError) -> EntryError {
-        if !is_failed_flush(&error) || self.spec.verb != Verb::Verify {
+        if !error.is_failed_flush() || self.spec.verb != Verb::Verify {
             return error;
         }
         EntryError { class: ErrorClass::Integrity, ..error }
@@ -317,10 +322,6 @@ impl dmover_tree::Reports for Reports {
 }
 
 /// Writes an error to the log. An entry that was not attempted is no error of its own.
-fn is_failed_flush(error: &EntryError) -> bool {
-    error.operation == Operation::Sync && error.side == Side::Destination
-}
-
 fn log(error: &EntryError) {
     let EntryError { path, operation, class, errno, attempt, .. } = error;
     if *class == ErrorClass::Cancelled {

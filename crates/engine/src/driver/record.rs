@@ -178,6 +178,13 @@ impl Recording {
         if self.is_resumed { self.journal.temporaries() } else { Ok(Vec::new()) }
     }
 
+    /// Records that everything that this run wrote is on storage, although it cannot end the pass.
+    pub fn note_flushed(&self) {
+        if let Err(error) = self.journal.note_flushed() {
+            tracing::warn!(%error, "cannot record that everything was flushed; the next run compares more files");
+        }
+    }
+
     /// Ends the pass. A stopped pass stays open, to be resumed. `is_flushed`: see `RunEnd`.
     pub fn end(
         &mut self,

@@ -540,11 +540,12 @@ impl Journal {
         Ok(true)
     }
 
-    /// Whether another process has started to use this journal.
-    fn is_taken_over(&self) -> rusqlite::Result<bool> {
-        let sql = "SELECT value FROM meta WHERE key = 'generation'";
-        let now: i64 = self.database.query_row(sql, [], |row| row.get(0))?;
-        Ok(now != self.generation)
+    /// Records that everything that this run wrote is on storage, although it cannot end the pass.
+    pub fn note_flushed(&self) -> Result<(), Fatal> {
+        let sql = "UPDATE pass SET unflushed_ms = ?1 WHERE number = ?2 \
+                   AND (SELECT value FROM meta WHERE key = 'generation') = ?3";
+        let row = params![self.unflushed_before_ms, self.pass, self.generation];
+        self.database.execute(sql, row).map(drop).map_err(|e| self.fail(&e))
     }
 
     /// Ends the pass, or leaves it to be resumed.
@@ -556,17 +557,20 @@ impl Journal {
             Ending::Stopped => ("stopped", false),
         };
         let ended = finished.then(now_ms);
-        if self.is_taken_over().map_err(|e| self.fail(&e))? {
-            return Err(Fatal::Fenced { journal: self.path.clone() });
-        }
-        let run = || -> rusqlite::Result<()> {
+        let run = || -> rusqlite::Result<bool> {
             let sql = "UPDATE pass SET state = ?1, ended_ms = ?2, exit_code = ?3, counters = ?4, \
                        resumed_ms = coalesce(?5, resumed_ms), \
-                       unflushed_ms = CASE WHEN ?6 THEN ?7 ELSE unflushed_ms END WHERE number = ?8";
+                       unflushed_ms = CASE WHEN ?6 THEN ?7 ELSE unflushed_ms END WHERE number = ?8 \
+                       AND (SELECT value FROM meta WHERE key = 'generation') = ?9";
             let stopped = (!finished).then(now_ms);
             let (before_ms, pass) = (self.unflushed_before_ms, self.pass);
-            let row = params![state, ended, code, counters, stopped, is_flushed, before_ms, pass];
-            self.database.execute(sql, row)?;
+            let own = self.generation;
+            let row =
+                params![state, ended, code, counters, stopped, is_flushed, before_ms, pass, own];
+            if self.database.execute(sql, row)? == 0 {
+                // Another process has started to use this journal.
+                return Ok(false);
+            }
             if finished {
                 self.database.execute_batch(schema::FORGET)?;
             }
@@ -590,9 +594,13 @@ impl Journal {
                     }
                 }
             }
-            Ok(())
+            Ok(true)
         };
-        run().map_err(|e| self.fail(&e))
+        match run() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Fatal::Fenced { journal: self.path.clone() }),
+            Err(error) => Err(self.fail(&error)),
+        }
     }
 }
 

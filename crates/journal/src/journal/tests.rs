@@ -224,8 +224,10 @@ fn files_of_a_stopped_pass_are_on_storage_if_each_of_its_runs_has_flushed_them()
             assert!(last.unflushed_since_ms.is_some(), "it runs, and may be killed");
             let is_flushed = ends >> run & 1 == 1;
             unflushed |= !is_flushed;
-            // A run that is killed does not end here.
-            if is_flushed || run == 1 {
+            // A run that is killed does not end here, and one that lost its source cannot.
+            if is_flushed && run == 2 {
+                journal.note_flushed().unwrap();
+            } else if is_flushed || run == 1 {
                 let end = RunEnd { is_flushed, ..ended(Ending::Stopped, 130, "{}") };
                 journal.end(end, LookedInto::These(&[])).unwrap();
             }

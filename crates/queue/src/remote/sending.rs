@@ -161,13 +161,13 @@ impl RemoteQueue {
         };
         // The failure of a part shows whether it may be the host's.
         let part = outcome.chunk_failure.as_ref().is_some_and(|error| error.may_be_the_hosts());
-        if part {
+        if part && !errors.has_failed_flush() {
             self.send(lease, (told, false), Outcome::default(), false);
             return self.send(lease, (errors, true), outcome, ended);
         }
         // These cannot be done again.
         let once = matches!(lease.task.kind, TaskKind::Seal(_) | TaskKind::Sums(_));
-        if once || !errors.has_hosts_errors() {
+        if once || !errors.may_be_withdrawn() {
             told.append(errors);
             return self.send(lease, (told, false), outcome, ended);
         }
