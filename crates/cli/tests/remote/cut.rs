@@ -237,6 +237,26 @@ fn a_pass_from_another_host_is_resumed() {
     }
 }
 
+/// The movers are here, and have flushed what they wrote; of a pass that was killed nothing is known.
+#[test]
+fn a_pass_that_lost_its_source_does_not_read_again_what_it_has_copied() {
+    let ends = ends!();
+    tree(&ends);
+    let way = Way { source: "far:", destination: "" };
+    for victim in [Victim::Far, Victim::Near] {
+        let running = ends.start_job(way, "sync --json -j2 --bwlimit=2M", ("s", "d"));
+        let run = kill_when(&ends, running, victim, 20);
+        assert!(run.code() == Some(6) || run.signal() == Some(9), "{victim:?} {}", run.tell());
+        assert_ended(&ends);
+        let run = ends.job(way, "sync --json", ("s", "d")).expect_code(0);
+        let summary = run.said().unwrap().summary.unwrap();
+        let compared = summary.number("files_compared").unwrap_or_default();
+        assert_eq!(compared > 0, victim == Victim::Near, "{victim:?} {}", run.tell());
+        ends.bench.assert_same("s", "d");
+        ends.bench.sh("rm -r d");
+    }
+}
+
 #[test]
 fn usr1_asks_the_job_there_for_a_line() {
     let ends = ends!();
