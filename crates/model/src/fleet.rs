@@ -215,8 +215,8 @@ impl WithheldReason {
                 copy inside DEST: dmover sync SOURCE DEST/NAME"
             }
             Self::Limit(_) => {
-                "list the deletes with --dry-run --itemize, then raise --max-delete if they are \
-                right"
+                "list the deletes with --dry-run --itemize and without --max-delete, then raise \
+                --max-delete if they are right"
             }
         }
     }

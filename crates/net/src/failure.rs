@@ -36,7 +36,8 @@ const ERRORS: [(&str, &str, &str, ExitCode); 16] = [
     (
         "Could not resolve hostname",
         "cannot find the address of the host 'HOST'",
-        "check the name; it may be a name of DNS, an address, or a Host of ~/.ssh/config",
+        "check the name; it may be a name of DNS, an address, or a Host of ~/.ssh/config. For a local path with a colon, \
+         write ./ before it",
         ExitCode::Temporary,
     ),
     (
@@ -61,7 +62,7 @@ const ERRORS: [(&str, &str, &str, ExitCode); 16] = [
     (
         "Permission denied",
         "the host 'HOST' refuses the login",
-        "check the user and the key; 'ssh HOST' must work. Name another user as USER@HOST",
+        "check the user and the key; 'ssh HOST' must work. To log in as another user, write USER@ before the name of the host",
         ExitCode::Usage,
     ),
     (

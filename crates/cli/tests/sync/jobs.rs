@@ -599,6 +599,7 @@ fn only_after_a_kill_are_the_files_of_an_interrupted_pass_compared() {
         for number in 0..40 {
             bench.write(&format!("a/{number}"), pattern(100_000));
         }
+        let ends_by_term = signals == [Signal::TERM];
         if signals.len() > 1 {
             bench.write("a/d/large", pattern(30_000_000));
         }
@@ -611,6 +612,10 @@ fn only_after_a_kill_are_the_files_of_an_interrupted_pass_compared() {
         }
         running.finish().unwrap();
         assert!((5..40).contains(&copied()), "{}", copied());
+        if ends_by_term {
+            let history = bench.dmover("history --json").expect_code(0).text();
+            assert!(history.contains("\"exit_code\":143"), "{history}");
+        }
         let run = bench.dmover("sync --json a b").expect_code(0);
         let summary = run.said().unwrap().summary.unwrap();
         let compared = summary.number("files_compared").unwrap_or_default();

@@ -217,7 +217,7 @@ impl Recording {
             }
         }
         let counters = serde_json::Value::Object(counters).to_string();
-        let code = report.exit_code().code();
+        let code = report.process_code(report.exit_code());
         let end = RunEnd { ending, code, counters: &counters, is_flushed };
         self.journal.end(end, looked_into)
     }

@@ -9,7 +9,7 @@ use super::{named_or_last, refuse};
 use crate::args::ErrorsArgs;
 use crate::cmd::run::exit;
 use crate::print::errors::{as_json, as_text};
-use crate::print::{counted, data, failure, grouped};
+use crate::print::{counted, data, failure, grouped, say};
 
 /// The hint for a list that lacks errors.
 const INCOMPLETE: &str = "check for free space in the state directory, then run the command of the job \
@@ -23,11 +23,12 @@ fn list(args: &ErrorsArgs) -> Result<ExitCode, Refusal> {
     let place = args.place.state_dir.as_ref();
     let known = named_or_last(args.job.as_deref(), place, Choice::Any)?;
     let mut out = data();
-    let mut written = Ok(());
+    let (mut written, mut printed) = (Ok(()), false);
     // There may be millions of errors: print each at once and keep none in memory.
     let listed = known.each_error(&mut |error| {
         if args.class.is_none_or(|class| class.word() == error.class) {
             written = put(&mut out, args, &error);
+            printed = true;
         }
         written.is_ok()
     })?;
@@ -36,6 +37,10 @@ fn list(args: &ErrorsArgs) -> Result<ExitCode, Refusal> {
         return Ok(exit(Code::Fatal));
     }
     if listed.is_complete() {
+        if !printed && !args.json && !args.print0 {
+            let of_class = if args.class.is_some() { " of this class" } else { "" };
+            say(&format!("dmover: no errors{of_class} are listed"));
+        }
         return Ok(exit(Code::Done));
     }
     failure(&missing(&listed), INCOMPLETE);
