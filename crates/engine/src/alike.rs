@@ -13,7 +13,7 @@ use dmover_plan::history::is_racy;
 use dmover_plan::verify::Differing;
 
 use crate::context::Engine;
-use crate::level::{Level, TargetDirectory};
+use crate::directory_pair::{DirectoryPair, TargetDirectory};
 use crate::manifest_attributes::{self, Whose, plain_xattrs};
 use crate::mover::Mover;
 use crate::planned::Planned;
@@ -23,14 +23,19 @@ use crate::settable::Settable;
 use crate::storage;
 
 /// Whether the source may have changed after the destination was last written.
-pub(crate) fn is_touched(engine: &Engine, level: &Level, new: &Metadata, old: &Metadata) -> bool {
+pub(crate) fn is_touched(
+    engine: &Engine,
+    level: &DirectoryPair,
+    new: &Metadata,
+    old: &Metadata,
+) -> bool {
     engine.facts.history.is_touched(level.clocks(), (new, old), engine.spec.verb == Verb::Sync)
 }
 
 /// Differences between the attributes of an entry and of its copy that statx does not show.
 pub(crate) fn attribute_differences(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     kind: EntryKind,
     [expected, found]: &[Attributes; 2],
 ) -> Result<Differing, EntryError> {
@@ -67,7 +72,7 @@ pub(crate) fn attribute_differences(
 
 pub(crate) fn pair_attributes(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
     pair: &Pair,
 ) -> Result<Differing, EntryError> {
@@ -81,7 +86,7 @@ pub(crate) fn pair_attributes(
 /// Differences in attributes that statx does not show, for entries without content.
 pub(crate) fn pinned_differences(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
 ) -> Result<Differing, EntryError> {
     let Some(target) = &level.target else { return Ok(Differing::default()) };
@@ -108,7 +113,7 @@ pub(crate) fn is_the_same(
 /// What `plan` must know about the entry with the same name at the destination or in the previous snapshot.
 pub(crate) fn existing_view<'a>(
     mover: &Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     directory: &TargetDirectory,
     record: &EntryRecord,
     (metadata, symlink): (&'a Metadata, Option<&'a [u8]>),
@@ -165,7 +170,7 @@ pub(crate) fn count_other_owner(engine: &Engine, new: &Metadata, old: &Metadata)
 }
 
 /// Whether a missing immutable flag at the destination is a difference.
-fn flags_matter(engine: &Engine, level: &Level) -> bool {
+fn flags_matter(engine: &Engine, level: &DirectoryPair) -> bool {
     let facts = level.target.as_ref().map(|t| &t.facts);
     engine.spec.policy.preserve.has(Attribute::Flags)
         && engine.end.privilege.privileged

@@ -5,11 +5,11 @@ use dmover_model::{EntryError, EntryKind, Operation, Side, Verb, When};
 use dmover_plan::decide::Decision;
 
 use crate::context::Engine;
+use crate::directory_pair::{self, DirectoryPair, TargetDirectory};
 use crate::extra;
 use crate::file;
 use crate::inspect::{self, Compared};
-use crate::level::{self, Level, TargetDirectory};
-use crate::made;
+use crate::manifest_records;
 use crate::mover::Mover;
 use crate::planned::{CopyResult, Planned};
 use crate::snapshot;
@@ -17,7 +17,7 @@ use crate::snapshot;
 /// Carries out the decision for an entry.
 pub(crate) fn bring(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     planned: &Planned,
     opened: Option<Opened>,
 ) -> Result<CopyResult, WriteError> {
@@ -28,7 +28,7 @@ pub(crate) fn bring(
         return Err(EntryError::plain(Side::Destination, operation, class, path, words).into());
     }
     match planned.decision {
-        Decision::Skip => return Ok(made::digest_of_skipped(mover, level, record)?),
+        Decision::Skip => return Ok(manifest_records::digest_of_skipped(mover, level, record)?),
         Decision::Clear if !mover.engine.spec.policy.dry_run => {
             extra::delete::clear(mover, level, planned);
             return Ok(CopyResult::otherwise(Decision::Clear));
@@ -51,7 +51,7 @@ pub(crate) fn bring(
                 inspect(mover, level, planned)?
             } else {
                 // What is equal keeps its attributes, whatever they are.
-                let kept = made::digest_of_skipped(mover, level, record)?;
+                let kept = manifest_records::digest_of_skipped(mover, level, record)?;
                 CopyResult { instead: Some(Decision::Skip), ..kept }
             };
             let is_as_it_was = moved.instead != Some(Decision::Replace);
@@ -82,7 +82,11 @@ pub(crate) fn bring(
 }
 
 /// Makes the size of a file that is equal reach storage. Returns whether that was possible.
-fn store_size(mover: &Mover<'_>, level: &Level, planned: &Planned) -> Result<bool, EntryError> {
+fn store_size(
+    mover: &Mover<'_>,
+    level: &DirectoryPair,
+    planned: &Planned,
+) -> Result<bool, EntryError> {
     let both = level.target.as_ref().zip(planned.existing.as_ref());
     let Some((target, found)) = both.filter(|_| !mover.engine.spec.policy.dry_run) else {
         return Ok(true);
@@ -97,7 +101,7 @@ fn store_size(mover: &Mover<'_>, level: &Level, planned: &Planned) -> Result<boo
 /// Carries out another decision than the planned one.
 fn bring_instead(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     planned: &Planned,
     decision: Decision,
 ) -> Result<CopyResult, WriteError> {
@@ -109,7 +113,7 @@ fn bring_instead(
 /// Sets the attributes of an entry with the right content.
 fn inspect(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     planned: &Planned,
 ) -> Result<CopyResult, WriteError> {
     let needed = inspect::dress_if_unlike(mover, level, planned)?;
@@ -117,7 +121,7 @@ fn inspect(
         return bring_instead(mover, level, planned, needed);
     }
     // What is left as it was counts for a manifest like anything that was skipped.
-    let kept = made::digest_of_skipped(mover, level, &planned.record);
+    let kept = manifest_records::digest_of_skipped(mover, level, &planned.record);
     // Other attributes have moved the change time, so another attempt would skip the entry.
     let in_place = needed == Decision::Inspect;
     let kept = kept.map_err(|error| WriteError { error, in_place })?;
@@ -139,7 +143,7 @@ fn explain(
 }
 
 /// The bytes that a dry run reports for an entry; holes are not copied.
-fn would_move(engine: &Engine, level: &Level, planned: &Planned) -> CopyResult {
+fn would_move(engine: &Engine, level: &DirectoryPair, planned: &Planned) -> CopyResult {
     let record = &planned.record;
     let size = match record.metadata.kind {
         EntryKind::File => record.metadata.size,
@@ -153,6 +157,6 @@ fn would_move(engine: &Engine, level: &Level, planned: &Planned) -> CopyResult {
         return CopyResult::bytes(size);
     }
     // What cannot be opened will be an error of the copy.
-    let follows = level::follows(&engine.spec, level);
+    let follows = directory_pair::follows(&engine.spec, level);
     CopyResult::bytes(level.source.data_in(record.name.as_bytes(), follows, size))
 }

@@ -2,14 +2,14 @@
 use dmover_model::{EntryError, Verb};
 use dmover_observe::Counter;
 
-use crate::level::Level;
+use crate::directory_pair::DirectoryPair;
 use crate::mover::Mover;
 
 /// Renames a destination entry to the case of the source, unless the source has an entry with the other case as
 /// well. In that case two entries map to one name, and the second one is refused.
 pub(crate) fn settle_case(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     name: &[u8],
 ) -> Result<(), EntryError> {
     let engine = mover.engine;

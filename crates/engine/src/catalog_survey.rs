@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use crate::alike;
 use crate::context::Engine;
-use crate::level::{self, Level, SourceDirectory};
+use crate::directory_pair::{self, DirectoryPair, SourceDirectory};
 use crate::mover::Mover;
 
 /// How many names are reported or recorded at once.
@@ -31,11 +31,11 @@ pub(crate) fn level_at(
     root_id: RootId,
     root: &Arc<Root>,
     path: TreePath,
-) -> Result<Level, EntryError> {
-    let source = level::open_source(engine, root, &path)?;
-    let target = level::open_target(engine, root, &path, Identity::default())?;
+) -> Result<DirectoryPair, EntryError> {
+    let source = directory_pair::open_source(engine, root, &path)?;
+    let target = directory_pair::open_target(engine, root, &path, Identity::default())?;
     let (root, ancestors) = (Arc::clone(root), Vec::new());
-    Ok(Level { root_id, root, path, source, target, base: None, ancestors })
+    Ok(DirectoryPair { root_id, root, path, source, target, base: None, ancestors })
 }
 
 /// Whether the last change of a source directory is so long ago that another change would show in its times.
@@ -117,7 +117,7 @@ pub(super) fn tell(mover: &mut Mover<'_>, surveyed: Surveyed) {
 
 /// Reports that a directory was entered that may be replaced before it is recorded, or whose old place the catalog
 /// does not have.
-pub(crate) fn tell_entered(mover: &mut Mover<'_>, above: &Level, level: &Level) {
+pub(crate) fn tell_entered(mover: &mut Mover<'_>, above: &DirectoryPair, level: &DirectoryPair) {
     let engine = mover.engine;
     let source = &level.source.metadata;
     let here = source.identity.mount == level.root.mount;
@@ -140,7 +140,7 @@ pub(crate) fn tell_entered(mover: &mut Mover<'_>, above: &Level, level: &Level) 
 }
 
 /// Reports that an entry of a directory is copied, so that the catalog is outdated there.
-pub(crate) fn tell_touched(mover: &mut Mover<'_>, level: &Level) {
+pub(crate) fn tell_touched(mover: &mut Mover<'_>, level: &DirectoryPair) {
     let source = level.source.metadata.identity;
     let here = source.mount == level.root.mount;
     if mover.engine.facts.keeps_catalog
@@ -154,7 +154,7 @@ pub(crate) fn tell_touched(mover: &mut Mover<'_>, level: &Level) {
 
 /// Reports that a file has another version or other attributes under its old name: the names of its directory are
 /// those in the catalog.
-pub(crate) fn tell_renewed(mover: &mut Mover<'_>, level: &Level, record: &EntryRecord) {
+pub(crate) fn tell_renewed(mover: &mut Mover<'_>, level: &DirectoryPair, record: &EntryRecord) {
     let (source, name) = (level.source.metadata.identity, &record.name);
     if !mover.engine.facts.keeps_catalog || source.mount != level.root.mount {
         return;
@@ -176,7 +176,7 @@ pub(crate) fn tell_renewed(mover: &mut Mover<'_>, level: &Level, record: &EntryR
 
 /// Records a doubt if another file may have taken the name between the last check of the copied file and its rename
 /// at the destination. The times of that file are older than the copy, and if it looks alike, only this shows it.
-pub(crate) fn doubt_if_exchanged(engine: &Engine, level: &Level, record: &EntryRecord) {
+pub(crate) fn doubt_if_exchanged(engine: &Engine, level: &DirectoryPair, record: &EntryRecord) {
     if !engine.facts.keeps_catalog {
         return;
     }
@@ -202,7 +202,7 @@ pub(crate) fn run_catalog(mover: &mut Mover<'_>, directories: &[TreePath]) {
 
 /// Records what both sides have under single names.
 pub(crate) fn run_catalog_names(mover: &mut Mover<'_>, places: &[TreePath]) {
-    let mut open: Option<Level> = None;
+    let mut open: Option<DirectoryPair> = None;
     for place in places {
         let Some((directory, name)) = place.split_last() else { continue };
         if open.as_ref().is_none_or(|level| level.path != directory) {
@@ -239,7 +239,7 @@ fn record_directory(mover: &mut Mover<'_>, path: &TreePath) -> Result<(), EntryE
     recorded.map_err(|e| level.source.unread(e))
 }
 
-fn record_level(mover: &mut Mover<'_>, level: &Level) -> Result<(), CallFailed> {
+fn record_level(mover: &mut Mover<'_>, level: &DirectoryPair) -> Result<(), CallFailed> {
     activity::at(Activity::SourceNames);
     let engine = mover.engine;
     let Some(target) = &level.target else { return Ok(()) };
@@ -325,7 +325,7 @@ enum Recorded {
     LeftOut,
 }
 
-fn recorded(engine: &Engine, level: &Level, name: &Name) -> Recorded {
+fn recorded(engine: &Engine, level: &DirectoryPair, name: &Name) -> Recorded {
     let Some(target) = &level.target else { return Recorded::Unlike };
     let bytes = name.as_bytes();
     let looked = engine.end.source_object(&level.source, bytes);

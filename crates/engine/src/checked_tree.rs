@@ -6,8 +6,8 @@ use dmover_model::{
 };
 
 use crate::context::{CHECKED, Engine};
+use crate::directory_pair::{self, DirectoryPair};
 use crate::finding::{self, Finding};
-use crate::level::{self, Level};
 use crate::mover_report::ReportItem;
 
 /// Whether the manifest has an entry, or at least its directory: entries beside the tree of the manifest are
@@ -33,7 +33,7 @@ pub(crate) fn tell_unless_known(engine: &Engine, path: &TreePath, found: &Metada
     }
     // What is in it is too much as well.
     if found.kind == EntryKind::Directory
-        && !engine.reports.desk.tell(|| ReportItem::Known(path.clone()))
+        && !engine.reports.coordinator.tell(|| ReportItem::Known(path.clone()))
         && let Err(error) = engine.proof.learn([path])
     {
         engine.error(unchecked(
@@ -56,7 +56,7 @@ pub(crate) fn restore_times(engine: &Engine, at: &DirectoryRef) -> Result<(), En
         return Ok(());
     };
     let root = engine.root(at.root)?;
-    let Some(target) = level::open_target(engine, &root, &at.path, at.destination)? else {
+    let Some(target) = directory_pair::open_target(engine, &root, &at.path, at.destination)? else {
         return Ok(());
     };
     target.set_times(atime, mtime)
@@ -68,12 +68,21 @@ pub(crate) fn unchecked(engine: &Engine, path: &TreePath, words: String) -> Entr
 }
 
 /// A directory of the tree that is compared with a manifest.
-pub(crate) fn checked_level(engine: &Engine, path: &TreePath) -> Result<Level, EntryError> {
+pub(crate) fn checked_level(engine: &Engine, path: &TreePath) -> Result<DirectoryPair, EntryError> {
     let root = engine.root(CHECKED)?;
-    let source =
-        engine.insist(|| level::open_source(engine, &root, path)).map_err(at_destination)?;
+    let source = engine
+        .insist(|| directory_pair::open_source(engine, &root, path))
+        .map_err(at_destination)?;
     let (root_id, path) = (CHECKED, path.clone());
-    Ok(Level { root_id, root, path, source, target: None, base: None, ancestors: Vec::new() })
+    Ok(DirectoryPair {
+        root_id,
+        root,
+        path,
+        source,
+        target: None,
+        base: None,
+        ancestors: Vec::new(),
+    })
 }
 
 pub(crate) fn checked_path(engine: &Engine, path: &TreePath) -> dmover_model::PathBytes {

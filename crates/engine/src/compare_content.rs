@@ -6,14 +6,14 @@ use dmover_model::{ByteRange, EntryError, EntryRecord, Metadata, Side};
 use dmover_tree::Permit;
 
 use crate::context::Engine;
-use crate::level::Level;
+use crate::directory_pair::DirectoryPair;
 use crate::mover::Mover;
 use crate::rights;
 
 /// The directories of a file and of its copy, which was found there.
 fn sides_of_copy<'l>(
     engine: &Engine,
-    level: &'l Level,
+    level: &'l DirectoryPair,
     record: &EntryRecord,
 ) -> Result<Sides<'l>, EntryError> {
     let last = record.destination_name().as_bytes();
@@ -24,7 +24,7 @@ fn sides_of_copy<'l>(
 /// Opens both sides of a file in the versions that were found.
 pub(crate) fn open_pair(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
     found: &Metadata,
     permit: &dyn Permit,
@@ -36,7 +36,7 @@ pub(crate) fn open_pair(
 /// Compares a range that both sides have. Both must stay unchanged meanwhile.
 pub(crate) fn compare_range(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
     pair: &Pair,
     range: ByteRange,

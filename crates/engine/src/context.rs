@@ -72,7 +72,7 @@ impl Engine {
     pub(crate) fn error(&self, error: EntryError) {
         let error = self.unless_lost(error);
         // The coordinator decides whether a host's error counts, and informs its guard then.
-        if !self.reports.desk.is_remote() || !error.may_be_the_hosts() {
+        if !self.reports.coordinator.is_remote() || !error.may_be_the_hosts() {
             self.pass.guard.heard(&error);
         }
         self.reports.error(error, |error| {
@@ -134,7 +134,7 @@ impl Engine {
             let Err(error) = &result else { return result };
             let is_unseen = error.side == Side::Destination
                 && (is_absent(error) || error.class == ErrorClass::Stale);
-            let goes_on = self.reports.desk.is_remote() && !self.control.is_stopping();
+            let goes_on = self.reports.coordinator.is_remote() && !self.control.is_stopping();
             if !is_unseen || !goes_on || !self.visibility.wait(&mut wait) {
                 return result;
             }

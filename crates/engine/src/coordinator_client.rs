@@ -13,9 +13,9 @@ pub trait CoordinatorClient: Send + Sync {
 
 /// The coordinator of this process's movers: in this process, or in another one.
 #[derive(Clone, Default)]
-pub(crate) struct Desk(Option<Arc<dyn CoordinatorClient>>);
+pub(crate) struct CoordinatorLink(Option<Arc<dyn CoordinatorClient>>);
 
-impl Desk {
+impl CoordinatorLink {
     /// `client`: the connection to a coordinator in another process.
     pub fn new(client: Option<Arc<dyn CoordinatorClient>>) -> Self {
         Self(client)

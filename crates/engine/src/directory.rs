@@ -18,9 +18,9 @@ use crate::case;
 use crate::catalog_survey;
 use crate::checked_tree;
 use crate::context::Engine;
+use crate::directory_pair::{self, DirectoryPair, SourceDirectory, TargetDirectory};
 use crate::extra;
-use crate::level::{self, Level, SourceDirectory, TargetDirectory};
-use crate::made;
+use crate::manifest_records;
 use crate::mover::Mover;
 use crate::narrow;
 use crate::project;
@@ -53,7 +53,7 @@ fn try_to_make(
     let NewDirectory { inherits_acl, place, .. } = new;
     match engine.local().arrive(new)? {
         Arrival::Entered(found) => {
-            let mut target = level::accept(engine, found)?;
+            let mut target = directory_pair::accept(engine, found)?;
             target.opened_up = engine.local().open_up(&target)?;
             remove_leftovers(mover, &target, Some(source))?;
             return Ok(Some(target));
@@ -78,7 +78,8 @@ fn try_to_make(
         count_missing_directory(engine);
         return Ok(None);
     }
-    let mut target = level::accept(engine, mover.session.make_directory(new, source, tried)?)?;
+    let mut target =
+        directory_pair::accept(engine, mover.session.make_directory(new, source, tried)?)?;
     if !target.fresh {
         return Ok(Some(target));
     }
@@ -136,7 +137,7 @@ pub(crate) fn run_finish(mover: &mut Mover<'_>, directories: &[DirectoryRef]) {
         let result = if mover.engine.restores_times() {
             checked_tree::restore_times(mover.engine, directory)
         } else {
-            let level = level::open_level(mover.engine, directory);
+            let level = directory_pair::open_level(mover.engine, directory);
             level.and_then(|level| finish_directory(mover, &level))
         };
         if let Err(error) = result {
@@ -147,7 +148,7 @@ pub(crate) fn run_finish(mover: &mut Mover<'_>, directories: &[DirectoryRef]) {
 }
 
 /// Sets the final metadata of a directory: everything below it is done.
-pub(crate) fn finish_directory(mover: &Mover<'_>, level: &Level) -> Result<(), EntryError> {
+pub(crate) fn finish_directory(mover: &Mover<'_>, level: &DirectoryPair) -> Result<(), EntryError> {
     let finished = mover.engine.insist(|| match try_to_finish(mover, level) {
         // An earlier run has locked it; what it is to have in the end is set again after everything else.
         Err(error) if error.errno == EPERM && unlock_directory(mover.engine, level) => {
@@ -161,11 +162,11 @@ pub(crate) fn finish_directory(mover: &Mover<'_>, level: &Level) -> Result<(), E
     finished
 }
 
-fn unlock_directory(engine: &Engine, level: &Level) -> bool {
+fn unlock_directory(engine: &Engine, level: &DirectoryPair) -> bool {
     level.target.as_ref().is_some_and(|target| engine.local().clear_locks(target))
 }
 
-fn try_to_finish(mover: &Mover<'_>, level: &Level) -> Result<(), EntryError> {
+fn try_to_finish(mover: &Mover<'_>, level: &DirectoryPair) -> Result<(), EntryError> {
     let engine = mover.engine;
     let Some(target) = &level.target else { return Ok(()) };
     if !level.root.is_directory || engine.spec.clears_all() {
@@ -194,7 +195,7 @@ fn try_to_finish(mover: &Mover<'_>, level: &Level) -> Result<(), EntryError> {
 /// In a dry run, reports whether finishing an existing directory would set anything.
 fn preview_finish(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     target: &TargetDirectory,
 ) -> Result<(), EntryError> {
     let now = &target.metadata;
@@ -224,7 +225,12 @@ fn preview_finish(
 }
 
 /// Whether a directory has the times of its source, if times are kept.
-fn has_times(spec: &JobSpec, level: &Level, target: &TargetDirectory, now: &Metadata) -> bool {
+fn has_times(
+    spec: &JobSpec,
+    level: &DirectoryPair,
+    target: &TargetDirectory,
+    now: &Metadata,
+) -> bool {
     let step = target.facts.granularity_ns();
     same_time(level.source.metadata.mtime, now.mtime, step)
         || !spec.policy.preserve.has(Attribute::Times)
@@ -232,7 +238,7 @@ fn has_times(spec: &JobSpec, level: &Level, target: &TargetDirectory, now: &Meta
 
 /// Lists a directory whose attributes would be set. One that differs in mode or owner was listed when it was
 /// entered. One that differs only in its time is not listed: usually names in it have changed, and they are listed.
-fn list_updated(engine: &Engine, level: &Level, now: &Metadata) {
+fn list_updated(engine: &Engine, level: &DirectoryPair, now: &Metadata) {
     let source = &level.source.metadata;
     let is_listed = alike::is_unlike(&engine.settable, source, now);
     let only_time = now.mtime != source.mtime;
@@ -255,7 +261,12 @@ fn list_updated(engine: &Engine, level: &Level, now: &Metadata) {
 }
 
 /// Whether a directory has all metadata of its source, as far as it shows: nothing has changed since.
-fn is_finished(engine: &Engine, level: &Level, target: &TargetDirectory, now: &Metadata) -> bool {
+fn is_finished(
+    engine: &Engine,
+    level: &DirectoryPair,
+    target: &TargetDirectory,
+    now: &Metadata,
+) -> bool {
     let source = &level.source.metadata;
     let times = has_times(&engine.spec, level, target, now);
     let filled = !target.made && !target.opened_up;
@@ -269,7 +280,11 @@ fn is_finished(engine: &Engine, level: &Level, target: &TargetDirectory, now: &M
 }
 
 /// On a destination that ignores case, refuses a name that another entry has in another case.
-fn refuse_other_case(mover: &Mover<'_>, level: &Level, name: &[u8]) -> Result<(), EntryError> {
+fn refuse_other_case(
+    mover: &Mover<'_>,
+    level: &DirectoryPair,
+    name: &[u8],
+) -> Result<(), EntryError> {
     let Some(target) = level.target.as_ref().filter(|target| target.folds_case) else {
         return Ok(());
     };
@@ -285,7 +300,7 @@ fn refuse_other_case(mover: &Mover<'_>, level: &Level, name: &[u8]) -> Result<()
 /// Refuses to replace an entry that is excluded by a rule with a directory of the same name that is not.
 fn refuse_to_replace_excluded(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     name: &[u8],
 ) -> Result<(), EntryError> {
     let Some(target) = level.target.as_ref().filter(|_| engine.spec.verb == Verb::Sync) else {
@@ -307,9 +322,9 @@ fn refuse_to_replace_excluded(
 /// Opens a source directory below `level` and its destination directory.
 pub(crate) fn enter(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     name: &[u8],
-) -> Result<Level, EntryError> {
+) -> Result<DirectoryPair, EntryError> {
     let engine = mover.engine;
     let shown = || level.source_path(name);
     let source = engine.insist(|| enter_source(mover.engine, level, name))?;
@@ -331,7 +346,8 @@ pub(crate) fn enter(
             let mut make = || make_target(mover, &new, &source.metadata);
             match make() {
                 Err(error)
-                    if is_locked_out(error.errno) && level::lift_directory(engine, level) =>
+                    if is_locked_out(error.errno)
+                        && directory_pair::lift_directory(engine, level) =>
                 {
                     make()?
                 }
@@ -353,16 +369,16 @@ pub(crate) fn enter(
     }
     let path = level.path.join(name);
     let root = std::sync::Arc::clone(&level.root);
-    let (root_id, base) = (level.root_id, level::enter_base(engine, level, name));
-    let mut entered = Level { root_id, root, path, source, target, base, ancestors };
+    let (root_id, base) = (level.root_id, directory_pair::enter_base(engine, level, name));
+    let mut entered = DirectoryPair { root_id, root, path, source, target, base, ancestors };
     narrow::narrow(mover.engine, &mut entered)?;
-    made::keep_directory(engine, &entered);
+    manifest_records::keep_directory(engine, &entered);
     catalog_survey::tell_entered(mover, level, &entered);
     Ok(entered)
 }
 
 /// Creates a directory that cannot be read: it exists, without its contents.
-pub(crate) fn bring_closed_directory(mover: &mut Mover<'_>, level: &Level, name: &[u8]) {
+pub(crate) fn bring_closed_directory(mover: &mut Mover<'_>, level: &DirectoryPair, name: &[u8]) {
     if let Err(error) = try_closed_directory(mover, level, name) {
         mover.engine.error(error);
     }
@@ -370,7 +386,7 @@ pub(crate) fn bring_closed_directory(mover: &mut Mover<'_>, level: &Level, name:
 
 fn try_closed_directory(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     name: &[u8],
 ) -> Result<(), EntryError> {
     let engine = mover.engine;
@@ -386,7 +402,7 @@ fn try_closed_directory(
 
 fn enter_source(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     name: &[u8],
 ) -> Result<SourceDirectory, EntryError> {
     let source = engine.end.enter_source(&level.source, name, engine.spec.follows_links())?;
@@ -414,7 +430,7 @@ fn count_missing_directory(engine: &Engine) {
 /// The ancestors of a directory, or an error if a followed link leads back to one of them.
 fn cycle_free(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     name: &[u8],
     source: &SourceDirectory,
 ) -> Result<Vec<Identity>, EntryError> {

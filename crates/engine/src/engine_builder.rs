@@ -60,7 +60,8 @@ impl Engine {
         let filter = Filter::new(&spec.selection)
             .map_err(|e| Fatal::refused(e.to_string(), "see 'dmover help copy' for patterns"))?;
         let privilege = Privilege::of_process(dmover_host::user::is_privileged(), facts.umask);
-        let (desk, control) = (receivers.desk.clone(), Arc::clone(&receivers.control));
+        let (coordinator, control) =
+            (receivers.coordinator.clone(), Arc::clone(&receivers.control));
         let known = KnownPaths::new(memory_bytes(&spec) / 4, capacity.spill_directory);
         let job = (spec.verb, facts.keeps_journal);
         Ok(Self {
@@ -83,9 +84,9 @@ impl Engine {
                 capacity.allowance.most,
                 capacity.open_files_max,
             ),
-            doubts: Doubts::new(parts.doubtful, parts.open_files, job, desk.clone()),
-            proof: Proof::new(parts.recorder, known, desk.clone(), Arc::clone(&control)),
-            pass: Pass::new(parts.guard, parts.sharing, facts.follows, desk),
+            doubts: Doubts::new(parts.doubtful, parts.open_files, job, coordinator.clone()),
+            proof: Proof::new(parts.recorder, known, coordinator.clone(), Arc::clone(&control)),
+            pass: Pass::new(parts.guard, parts.sharing, facts.follows, coordinator),
             visibility: Visibility::default(),
             reports: Reports::new(Arc::clone(&spec), receivers, facts.keeps_journal),
             control,

@@ -8,8 +8,8 @@ use dmover_plan::decide::Decision;
 use dmover_tree::{Permit, TargetNames};
 
 use crate::context::Engine;
+use crate::directory_pair::{self, DirectoryPair, TargetDirectory};
 use crate::doubts;
-use crate::level::{self, Level, TargetDirectory};
 use crate::manifest_attributes;
 use crate::mover::Mover;
 use crate::planned::{CopyResult, Planned};
@@ -18,7 +18,7 @@ use crate::project;
 /// Opens a source file and reads its attributes.
 pub(crate) fn supply(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
     permit: &dyn Permit,
 ) -> Result<OpenedSource, EntryError> {
@@ -29,27 +29,32 @@ pub(crate) fn supply(
 /// Opens a source file without its attributes.
 pub(crate) fn open_source_file(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
     permit: &dyn Permit,
 ) -> Result<Content, EntryError> {
-    engine.local().content_of(&level.source, record, level::follows(&engine.spec, level), permit)
+    engine.local().content_of(
+        &level.source,
+        record,
+        directory_pair::follows(&engine.spec, level),
+        permit,
+    )
 }
 
 pub(crate) fn open_content(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
     permit: &dyn Permit,
 ) -> Result<Opened, EntryError> {
-    let (name, follows) = (record.name.as_bytes(), level::follows(&engine.spec, level));
+    let (name, follows) = (record.name.as_bytes(), directory_pair::follows(&engine.spec, level));
     engine.local().open_content(&level.source, name, follows, permit)
 }
 
 /// Reads the attributes of an open file.
 fn supply_opened(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
     opened: Opened,
     permit: &dyn Permit,
@@ -63,7 +68,7 @@ fn supply_opened(
 /// What an end needs to know of a planned file.
 pub(crate) fn order<'o>(
     engine: &'o Engine,
-    level: &'o Level,
+    level: &'o DirectoryPair,
     to: &'o TargetDirectory,
     planned: &'o Planned,
 ) -> FileOrder<'o> {
@@ -105,7 +110,10 @@ fn may_wait(mover: &Mover<'_>, target: &TargetDirectory, decision: Decision, byt
 }
 
 /// Who knows the names that other entries get beside one of this directory; `None`: they have those of the source.
-pub(crate) fn names_beside<'a>(engine: &'a Engine, level: &Level) -> Option<&'a dyn TargetNames> {
+pub(crate) fn names_beside<'a>(
+    engine: &'a Engine,
+    level: &DirectoryPair,
+) -> Option<&'a dyn TargetNames> {
     // What other lines of a list bring is not known; what lies beside a source may be one.
     let is_beside_its_source = level.root.is_directory || !engine.facts.directories_apart;
     (!is_beside_its_source).then_some(engine as &dyn TargetNames)
@@ -114,7 +122,7 @@ pub(crate) fn names_beside<'a>(engine: &'a Engine, level: &Level) -> Option<&'a 
 /// Copies a whole file at once.
 pub(crate) fn bring_file(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     target: &TargetDirectory,
     planned: &Planned,
     opened: Option<Opened>,
@@ -150,13 +158,13 @@ pub(crate) fn bring_file(
 /// Copies an entry without file content.
 pub(crate) fn bring_other(
     mover: &Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     target: &TargetDirectory,
     record: &EntryRecord,
     decision: Decision,
 ) -> Result<CopyResult, EntryError> {
     let engine = mover.engine;
-    let follows = level::follows(&engine.spec, level);
+    let follows = directory_pair::follows(&engine.spec, level);
     let entry = entry_attributes::open_entry(&engine.local(), &level.source, record, follows)?;
     let how = (decision, names_beside(mover.engine, level));
     mover.session.make_special((&level.source, target), record, &entry.attributes, how)?;

@@ -21,7 +21,7 @@ use crate::bounds::Bounds;
 use crate::concurrency_driver::Allowance;
 use crate::context::{Engine, Forbidden, Places, Receivers, RootTable};
 use crate::control::Control;
-use crate::coordinator_client::{CoordinatorClient, CoordinatorNumbers, Desk};
+use crate::coordinator_client::{CoordinatorClient, CoordinatorLink, CoordinatorNumbers};
 use crate::delete_guard::Guard;
 use crate::engine_builder::{Capacity, Parts};
 use crate::mover_pool::MoverPool;
@@ -157,7 +157,7 @@ pub struct MoverPlace {
     /// The directory for data that does not fit into memory.
     pub spill_directory: PathBuf,
     /// The connection to the coordinator.
-    pub desk: Arc<dyn CoordinatorClient>,
+    pub coordinator: Arc<dyn CoordinatorClient>,
     /// The counters of this process for this job.
     pub counters: Arc<Counters>,
     /// The switch to stop.
@@ -264,7 +264,7 @@ impl Joining {
             return Err(Fatal::refused(message, "start the mover with the same privileges"));
         }
         let base = offer.directory.to_path();
-        let numbers = Arc::new(CoordinatorNumbers(Arc::clone(&place.desk)));
+        let numbers = Arc::new(CoordinatorNumbers(Arc::clone(&place.coordinator)));
         let mounts = MountTable::of_coordinator(numbers, &offer.boot);
         let resolver = Resolver {
             spec: &spec,
@@ -278,7 +278,8 @@ impl Joining {
         place.bounds.check_spec(&spec)?;
         let resolved = insist_on(|| {
             let resolved = offer.kind.resolve(&resolver)?;
-            let Some(Answer::Roots(known)) = place.desk.ask(CoordinatorRequest::Roots) else {
+            let Some(Answer::Roots(known)) = place.coordinator.ask(CoordinatorRequest::Roots)
+            else {
                 return Err(Fatal::unavailable("the coordinator does not answer", AGAIN));
             };
             let known = known.map_err(|why| Fatal::unavailable(why, AGAIN))?;
@@ -333,7 +334,7 @@ impl Joining {
             receivers: Receivers {
                 monitor: Arc::new(Elsewhere { wants_items: offer.wants_items }),
                 counters: place.counters,
-                desk: Desk::new(Some(place.desk)),
+                coordinator: CoordinatorLink::new(Some(place.coordinator)),
                 control: place.control,
                 failures: None,
             },

@@ -8,8 +8,8 @@ use dmover_plan::decide::Decision;
 
 use crate::alike;
 use crate::compare_content;
+use crate::directory_pair::DirectoryPair;
 use crate::doubts;
-use crate::level::Level;
 use crate::mover::Mover;
 use crate::planned::Planned;
 use crate::project;
@@ -29,7 +29,7 @@ pub(crate) enum Compared {
 /// Compares a file that looks equal.
 pub(crate) fn compare_with_source(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     planned: &Planned,
 ) -> Result<Compared, EntryError> {
     let Some(found) = &planned.existing else {
@@ -71,7 +71,7 @@ pub(crate) fn compare_with_source(
 /// new file, which is left to the caller.
 pub(crate) fn dress_if_unlike(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     planned: &Planned,
 ) -> Result<Decision, WriteError> {
     let engine = mover.engine;

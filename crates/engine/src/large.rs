@@ -20,8 +20,8 @@ use std::time::Duration;
 use crate::apply;
 use crate::context::Engine;
 use crate::control::StopReason;
+use crate::directory_pair::{self, DirectoryPair, TargetDirectory};
 use crate::file;
-use crate::level::{self, Level, TargetDirectory};
 use crate::manifest_attributes;
 use crate::mover::Mover;
 use crate::plan_entry;
@@ -72,7 +72,7 @@ pub(crate) fn tell_interrupted(engine: &Engine, large: &LargeFile, failure: &Ent
 
 /// Starts a large file.
 pub(crate) fn run_open(mover: &mut Mover<'_>, file: &FileRef, round: u32) {
-    let level = match level::open_level(mover.engine, &file.directory) {
+    let level = match directory_pair::open_level(mover.engine, &file.directory) {
         Ok(level) => level,
         Err(error) => return mover.engine.error(error),
     };
@@ -90,7 +90,7 @@ pub(crate) fn run_open(mover: &mut Mover<'_>, file: &FileRef, round: u32) {
 
 pub(crate) fn open_large(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     file: &FileRef,
     round: u32,
 ) -> Result<(), WriteError> {
@@ -180,7 +180,7 @@ fn report_chunks(mover: &mut Mover<'_>, large: &LargeFile, chunk_bytes: u64, don
 
 fn end_shared(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     planned: &Planned,
     supply: &OpenedSource,
     (unfinished, tap): (Unfinished<'_>, Option<Box<Tap>>),
@@ -212,7 +212,7 @@ pub(crate) fn run_chunk(mover: &mut Mover<'_>, task: &ChunkTask) {
         }
         Err(error) => {
             let error = for_another_round(mover, error);
-            if mover.engine.reports.desk.is_remote() && error.may_be_the_hosts() {
+            if mover.engine.reports.coordinator.is_remote() && error.may_be_the_hosts() {
                 // Another mover that tries it must know what is left of it.
                 let kind = TaskKind::Chunk(Box::new(task));
                 mover.report.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
@@ -235,7 +235,7 @@ fn for_another_round(mover: &Mover<'_>, error: EntryError) -> EntryError {
 fn copy_chunk(mover: &mut Mover<'_>, task: &mut ChunkTask) -> Result<Written, EntryError> {
     let (engine, begun, whole) = (mover.engine, Instant::now(), task.range);
     let large = task.large.clone();
-    let level = level::open_level(engine, &large.file.directory)?;
+    let level = directory_pair::open_level(engine, &large.file.directory)?;
     mover.note_entry(&level, large.file.name.as_bytes(), begun);
     let target = target_of(mover.engine, &level, &large)?;
     mover.session.writes_to(target);
@@ -321,7 +321,7 @@ fn copy_in_steps(
         mover.session.tools.step =
             mover.session.tools.step.after(begun.elapsed().as_millis() as u64);
         start = end;
-        if engine.reports.desk.is_remote() && told.elapsed() >= TELL_EVERY {
+        if engine.reports.coordinator.is_remote() && told.elapsed() >= TELL_EVERY {
             // A display shows progress of a large chunk on slow storage.
             told = Instant::now();
             mover.queue.report(mover.lease, Outcome::default());
@@ -349,7 +349,7 @@ fn copy_in_steps(
 
 fn target_of<'l>(
     engine: &Engine,
-    level: &'l Level,
+    level: &'l DirectoryPair,
     large: &LargeFile,
 ) -> Result<&'l TargetDirectory, EntryError> {
     level.target.as_ref().ok_or_else(|| partial::without_target(engine, large))
@@ -358,7 +358,7 @@ fn target_of<'l>(
 /// Opens the source and checks that it still has the version with which the file was started.
 fn source_version(
     mover: &Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     large: &LargeFile,
 ) -> Result<Content, EntryError> {
     let record = plan_entry::look(mover, level, &large.file.name)?;
@@ -428,7 +428,7 @@ fn seal(
     large: &LargeFile,
     pieces: &[HashedPieces],
 ) -> Result<(), WriteError> {
-    let level = level::open_level(mover.engine, &large.file.directory)?;
+    let level = directory_pair::open_level(mover.engine, &large.file.directory)?;
     let target = target_of(mover.engine, &level, large)?;
     let content = source_version(mover, &level, large)?;
     let source_path = || level.source_path(large.file.name.as_bytes());
@@ -463,7 +463,7 @@ fn remove_temporary(engine: &Engine, large: &LargeFile) {
     let at = &large.file.directory;
     let target = engine
         .root(at.root)
-        .and_then(|root| level::open_target(engine, &root, &at.path, at.destination));
+        .and_then(|root| directory_pair::open_target(engine, &root, &at.path, at.destination));
     let (name, is) = (&large.temporary, large.temporary_identity);
     match target {
         Ok(Some(target)) => _ = engine.end.remove_if_same(&target, name, is),

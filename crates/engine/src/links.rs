@@ -21,11 +21,11 @@ use crate::apply;
 use crate::case;
 use crate::catalog_survey;
 use crate::context::Engine;
+use crate::directory_pair::{self, DirectoryPair};
 use crate::extra;
 use crate::file;
 use crate::large;
-use crate::level::{self, Level};
-use crate::made;
+use crate::manifest_records;
 use crate::mover::Mover;
 use crate::plan_entry;
 use crate::plan_names;
@@ -34,7 +34,7 @@ use crate::snapshot_base;
 
 /// A name that is in place with the content of the group.
 struct Carrier {
-    level: Level,
+    level: DirectoryPair,
     name: Name,
     metadata: Metadata,
     /// The source inode that all names of the group share.
@@ -92,7 +92,7 @@ pub(crate) fn preview(mover: &mut Mover<'_>, group: &LinkGroup) {
     // The destination inode that stays, if the first name already exists.
     let mut carrier: Option<Option<Metadata>> = None;
     for file in std::iter::once(&group.first).chain(&group.rest) {
-        let looked = level::open_level(mover.engine, &file.directory);
+        let looked = directory_pair::open_level(mover.engine, &file.directory);
         let looked =
             looked.and_then(|level| Ok((plan_entry::look(mover, &level, &file.name)?, level)));
         let (record, level) = match looked {
@@ -203,7 +203,9 @@ pub(crate) fn link_group(mover: &mut Mover<'_>, group: &LinkGroup) {
 fn led_by_base(mover: &Mover<'_>, group: &LinkGroup) -> Option<LinkGroup> {
     mover.engine.pass.sharing.as_ref().filter(|own| own.has_base() && !group.first_is_done)?;
     let has = |file: &FileRef| {
-        let Ok(level) = level::open_level(mover.engine, &file.directory) else { return false };
+        let Ok(level) = directory_pair::open_level(mover.engine, &file.directory) else {
+            return false;
+        };
         let Ok(record) = plan_entry::look(mover, &level, &file.name) else { return false };
         let free = present(&mover.engine.end, &level, file).is_none();
         free && snapshot_base::based(mover, &level, &record).is_some_and(|based| based.is_equal())
@@ -222,7 +224,7 @@ fn goes_ahead_in_chunks(mover: &mut Mover<'_>, group: &LinkGroup) -> bool {
     if !mover.engine.spec.verb.fills() {
         return false; // a file that is started again would be compared
     }
-    let level = level::open_level(mover.engine, &group.first.directory);
+    let level = directory_pair::open_level(mover.engine, &group.first.directory);
     if let Ok(level) = &level {
         note_opened_up(mover, level, &group.first.directory);
     }
@@ -252,7 +254,7 @@ fn carry(
     file: &FileRef,
     done: bool,
 ) -> Result<Option<Carrier>, EntryError> {
-    let level = level::open_level(mover.engine, &file.directory)?;
+    let level = directory_pair::open_level(mover.engine, &file.directory)?;
     note_opened_up(mover, &level, &file.directory);
     let record = plan_entry::look(mover, &level, &file.name)?;
     // A name that was just written is right; an existing one must be checked.
@@ -303,7 +305,7 @@ fn carry(
 /// How many names of a group refer to an inode at the destination.
 fn count_names(engine: &Engine, group: &LinkGroup, inode: Option<&Metadata>) -> u64 {
     let is_name = |file: &&FileRef| {
-        let level = level::open_level(engine, &file.directory).ok();
+        let level = directory_pair::open_level(engine, &file.directory).ok();
         let found = level.and_then(|level| present(&engine.end, &level, file));
         let found = found.map(|found| found.identity);
         found.is_some() && found == inode.map(|inode| inode.identity)
@@ -311,7 +313,7 @@ fn count_names(engine: &Engine, group: &LinkGroup, inode: Option<&Metadata>) -> 
     std::iter::once(&group.first).chain(&group.rest).filter(is_name).count() as u64
 }
 
-fn present(end: &LocalEnd, level: &Level, file: &FileRef) -> Option<Metadata> {
+fn present(end: &LocalEnd, level: &DirectoryPair, file: &FileRef) -> Option<Metadata> {
     let target = level.target.as_ref()?;
     end.visible(target, file.destination_name.as_bytes())
 }
@@ -328,7 +330,7 @@ fn link_name(mover: &mut Mover<'_>, file: &FileRef, linking: &mut Linking<'_>) {
     // How often something was tried in the directory, which changes its times.
     let mut tries = 0;
     let result = engine.insist(|| {
-        let level = level::open_level(engine, &file.directory)?;
+        let level = directory_pair::open_level(engine, &file.directory)?;
         tries += 1;
         note_opened_up(mover, &level, &file.directory);
         let kept = match link_one(mover, &level, file, linking)? {
@@ -377,7 +379,7 @@ fn link_name(mover: &mut Mover<'_>, file: &FileRef, linking: &mut Linking<'_>) {
     }
 }
 
-fn note_opened_up(mover: &mut Mover<'_>, level: &Level, directory: &DirectoryRef) {
+fn note_opened_up(mover: &mut Mover<'_>, level: &DirectoryPair, directory: &DirectoryRef) {
     if level.target.as_ref().is_some_and(|t| t.opened_up) {
         mover.report.mark_dirty(directory);
     }
@@ -385,7 +387,7 @@ fn note_opened_up(mover: &mut Mover<'_>, level: &Level, directory: &DirectoryRef
 
 fn link_one(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     file: &FileRef,
     linking: &mut Linking<'_>,
 ) -> Result<Linked, EntryError> {
@@ -422,7 +424,7 @@ fn link_one(
 /// Links into a directory that hands its project down, where no file of another project can be linked.
 fn link_across_projects(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     file: &FileRef,
     linking: &mut Linking<'_>,
     error: io::Error,
@@ -439,7 +441,7 @@ fn link_across_projects(
 /// The existing entry under a name that would be linked, if it must not be replaced.
 fn is_settled_there(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     file: &FileRef,
     anchor: &Anchor<'_>,
     old: &Metadata,
@@ -466,7 +468,7 @@ fn keeps_existing(spec: &JobSpec, old: &Metadata, carrier: &Metadata) -> bool {
 }
 
 /// Copies the content to a second file where the destination cannot link, and counts a loss.
-fn copy_instead(mover: &mut Mover<'_>, level: &Level, file: &FileRef, error: &io::Error) {
+fn copy_instead(mover: &mut Mover<'_>, level: &DirectoryPair, file: &FileRef, error: &io::Error) {
     let record = match plan_entry::look(mover, level, &file.name) {
         Ok(record) => record,
         Err(error) => return mover.engine.error(error),
@@ -494,7 +496,7 @@ fn note_link_had(mover: &Mover<'_>, old: Option<&Metadata>) {
 
 fn linked(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     file: &FileRef,
     anchor: &Anchor<'_>,
     old: Option<&Metadata>,
@@ -508,7 +510,7 @@ fn linked(
 }
 
 /// Writes a further name of an inode to the manifest; it shares the digest of the first name.
-fn keep_link(mover: &Mover<'_>, level: &Level, file: &FileRef) {
+fn keep_link(mover: &Mover<'_>, level: &DirectoryPair, file: &FileRef) {
     if mover.engine.proof.recorder.is_none() {
         return;
     }
@@ -525,7 +527,7 @@ fn keep_link(mover: &Mover<'_>, level: &Level, file: &FileRef) {
             if has_bytes && content.is_none() && !mover.engine.proof.keeps_what_is_there() {
                 return; // another name of what was there, or is read back under its first name
             }
-            made::keep_entry(mover.engine, level, &record, extended, content);
+            manifest_records::keep_entry(mover.engine, level, &record, extended, content);
         }
         Err(error) => mover.engine.error(error),
     }
@@ -534,7 +536,7 @@ fn keep_link(mover: &Mover<'_>, level: &Level, file: &FileRef) {
 /// Reports that a name was linked, or was already linked: then `old` is the inode.
 fn tell_link(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     file: &FileRef,
     metadata: &Metadata,
     old: Option<&Metadata>,

@@ -10,7 +10,7 @@ use dmover_plan::verify::Differing;
 use serde_bytes::ByteBuf;
 
 use crate::context::Engine;
-use crate::level::{self, Level};
+use crate::directory_pair::{self, DirectoryPair};
 use crate::settable::Settable;
 
 /// An attribute's name and value.
@@ -133,13 +133,13 @@ pub(crate) fn extended_differences(
 /// The attributes for a manifest of an entry without content that is skipped as equal.
 pub(crate) fn extended_of_skipped(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
 ) -> Result<Extended, EntryError> {
     if !engine.proof.keeps_what_is_there() {
         return Ok(Extended::default());
     }
-    let follows = level::follows(&engine.spec, level);
+    let follows = directory_pair::follows(&engine.spec, level);
     let entry = entry_attributes::open_entry(&engine.local(), &level.source, record, follows)?;
     Ok(extended_to_keep(engine, &entry.attributes))
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use crate::context::Engine;
 use crate::control::StopReason;
+use crate::directory_pair::DirectoryPair;
 use crate::finding::{self, Unrepaired};
-use crate::level::Level;
 use crate::mover_report::ReportItem;
 use crate::queue::{Lease, Queue};
 use crate::task_report::TaskReport;
@@ -119,7 +119,7 @@ impl<'a> Mover<'a> {
             lease,
             thread,
             session,
-            report: TaskReport::new(queue, lease, engine.reports.desk.is_remote()),
+            report: TaskReport::new(queue, lease, engine.reports.coordinator.is_remote()),
             spent: BudgetUse { entries: 0, bytes: 0, since: Instant::now() },
             entry: PresentEntry::default(),
             clearing: Clearing::default(),
@@ -161,7 +161,7 @@ impl Mover<'_> {
     }
 
     /// Checks that this mover still has the lease of the task, before a step that cannot be undone.
-    pub(crate) fn check_lease(&self, level: &Level, name: &[u8]) -> Result<(), EntryError> {
+    pub(crate) fn check_lease(&self, level: &DirectoryPair, name: &[u8]) -> Result<(), EntryError> {
         if let Some(target) = &level.target {
             return self.session.check_commit(target, name);
         }
@@ -171,7 +171,7 @@ impl Mover<'_> {
     }
 
     /// Records the entry that this thread works on, for the display of the oldest entry.
-    pub(crate) fn note_entry(&self, level: &Level, name: &[u8], begun: Instant) {
+    pub(crate) fn note_entry(&self, level: &DirectoryPair, name: &[u8], begun: Instant) {
         let root = &level.root.source.display().0;
         // A root that is a single entry is its own path.
         let below: [&[u8]; 2] = [level.path.as_bytes(), name];
@@ -210,7 +210,7 @@ impl Mover<'_> {
                 // What is not on storage must not go on record as done.
                 self.report.forget_unflushed();
                 let reason = StopReason::Systemic(class);
-                self.engine.reports.desk.tell(|| ReportItem::Stop(reason));
+                self.engine.reports.coordinator.tell(|| ReportItem::Stop(reason));
                 self.engine.control.stop(reason);
             }
         }
@@ -224,7 +224,7 @@ impl Mover<'_> {
     }
 
     /// Whether an earlier run of this task has returned a name, so that another task has it.
-    pub fn has_given(&self, level: &Level, name: &[u8]) -> bool {
+    pub fn has_given(&self, level: &DirectoryPair, name: &[u8]) -> bool {
         let Task { resumed, given, .. } = &self.lease.task;
         *resumed && !given.is_empty() && given.binary_search(&level.path.join(name)).is_ok()
     }

@@ -4,7 +4,7 @@
 //! A mover of a remote coordinator collects its reports in its thread, and its queue sends them with the outcome that
 //! they belong to ([`take_reports`]). So if an outcome is dropped because its lease expired, its reports are dropped as
 //! well.
-use dmover_observe::{Counter, Counters, Slow, Spread};
+use dmover_observe::{Counter, Counters, Quantity, Slow};
 use std::cell::RefCell;
 
 pub use dmover_wire::MoverReport;
@@ -58,8 +58,8 @@ pub(crate) fn collect_count(counter: Counter, amount: u64) {
 }
 
 /// Adds a value to a histogram in the reports of the present thread.
-pub(crate) fn collect_spread(spread: Spread, value: u64) {
-    collect(|c| c.counters.get_or_insert_default().note(spread, value));
+pub(crate) fn collect_quantity(quantity: Quantity, value: u64) {
+    collect(|c| c.counters.get_or_insert_default().note(quantity, value));
 }
 
 /// Adds slow entries to the reports of the present thread.

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use crate::alike;
 use crate::catalog_survey;
 use crate::context::Engine;
-use crate::level::Level;
+use crate::directory_pair::DirectoryPair;
 use crate::mover::Mover;
 
 /// Removes permissions from a destination directory that its source does not give.
-pub(crate) fn narrow(engine: &Engine, level: &mut Level) -> Result<(), EntryError> {
+pub(crate) fn narrow(engine: &Engine, level: &mut DirectoryPair) -> Result<(), EntryError> {
     let Some(target) = &level.target else { return Ok(()) };
     let (new, old) = (&level.source.metadata, &target.metadata);
     let wide = old.mode & OTHERS != 0 || engine.local().owner_to_set(new, old).is_some();

@@ -8,7 +8,7 @@ use dmover_plan::decide::{self, Decision};
 use crate::alike;
 use crate::case;
 use crate::context::Engine;
-use crate::level::{self, Level};
+use crate::directory_pair::{self, DirectoryPair};
 use crate::mover::Mover;
 use crate::planned::Planned;
 use crate::rights;
@@ -17,10 +17,10 @@ use crate::snapshot_base;
 /// The record of a source entry.
 pub(crate) fn look(
     mover: &Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     name: &Name,
 ) -> Result<EntryRecord, EntryError> {
-    let follows = level::follows(&mover.engine.spec, level);
+    let follows = directory_pair::follows(&mover.engine.spec, level);
     let (metadata, symlink) = mover.session.local.look(&level.source, name.as_bytes(), follows)?;
     let renamed = if level.root.is_directory {
         None
@@ -34,7 +34,7 @@ pub(crate) fn look(
 /// The destination entry with the same name.
 fn existing(
     mover: &Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
     again: bool,
 ) -> Result<Option<Seen>, EntryError> {
@@ -46,7 +46,12 @@ fn existing(
 }
 
 /// Whether a symbolic link would replace the very entry that it leads to.
-fn is_where_it_leads(engine: &Engine, level: &Level, record: &EntryRecord, old: &Metadata) -> bool {
+fn is_where_it_leads(
+    engine: &Engine,
+    level: &DirectoryPair,
+    record: &EntryRecord,
+    old: &Metadata,
+) -> bool {
     if record.metadata.kind != EntryKind::Symlink || old.kind == EntryKind::Symlink {
         return false;
     }
@@ -58,7 +63,7 @@ fn is_where_it_leads(engine: &Engine, level: &Level, record: &EntryRecord, old: 
 /// Reads an entry again after a failed attempt. `None`: it was returned as another task.
 pub(crate) fn look_again(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
 ) -> Result<Option<Planned>, EntryError> {
     let fresh = look(mover, level, &record.name)?;
@@ -76,7 +81,7 @@ pub(crate) fn look_again(
 /// Plans a record; `None` if the destination could not be read (which was reported).
 pub(crate) fn plan_record(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     record: EntryRecord,
 ) -> Option<Planned> {
     let settled = case::settle_case(mover, level, record.destination_name().as_bytes());
@@ -91,7 +96,7 @@ pub(crate) fn plan_record(
 
 pub(crate) fn decide(
     mover: &Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     record: EntryRecord,
     existing: Option<Seen>,
 ) -> Planned {

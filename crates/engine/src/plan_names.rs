@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use crate::apply;
 use crate::checked_tree;
 use crate::context::Engine;
-use crate::level::{self, Level, file_ref};
+use crate::directory_pair::{self, DirectoryPair, file_ref};
 use crate::mover::Mover;
 use crate::plan_entry;
 use crate::planned::Planned;
@@ -26,7 +26,7 @@ const CONTINUED_AT_LEAST: u64 = 1 << 30;
 /// Reads one name on both sides and decides. `None`: there is nothing more to do for it here.
 pub(crate) fn plan_name(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     name: Name,
     directories: &mut VecDeque<Name>,
 ) -> Option<Planned> {
@@ -55,7 +55,7 @@ pub(crate) fn plan_name(
         directories.push_back(name);
         return None;
     }
-    if level::looks_for_unknown(&mover.engine.spec, level) {
+    if directory_pair::looks_for_unknown(&mover.engine.spec, level) {
         let path = level.path.join(name.as_bytes());
         checked_tree::tell_unless_known(mover.engine, &path, &record.metadata);
         return None;
@@ -92,7 +92,11 @@ pub(crate) fn plan_name(
 /// Copies a regular file into a directory that was just created: nothing must be compared, so the file is opened at
 /// once and its metadata comes from the open file. Returns the name if it is no such file, or cannot be opened; the
 /// normal way then reports the reason.
-pub(crate) fn take_at_sight(mover: &mut Mover<'_>, level: &Level, name: Name) -> Option<Name> {
+pub(crate) fn take_at_sight(
+    mover: &mut Mover<'_>,
+    level: &DirectoryPair,
+    name: Name,
+) -> Option<Name> {
     let engine = mover.engine;
     if is_temporary(name.as_bytes()) || engine.control.is_stopping() {
         return Some(name);
@@ -115,7 +119,7 @@ pub(crate) fn take_at_sight(mover: &mut Mover<'_>, level: &Level, name: Name) ->
     None
 }
 
-fn is_admitted(engine: &Engine, level: &Level, record: &EntryRecord) -> bool {
+fn is_admitted(engine: &Engine, level: &DirectoryPair, record: &EntryRecord) -> bool {
     let root_entry = !level.root.is_directory;
     let path = level.path.join(record.name.as_bytes());
     if root_entry || engine.filter.admits(path.as_bytes(), &record.metadata) {
@@ -138,7 +142,7 @@ fn is_admitted(engine: &Engine, level: &Level, record: &EntryRecord) -> bool {
 
 /// Whether another root, whose target lies below this one's, has an entry for the same destination. Both would be
 /// copied there, and the last one would win. (A directory against a file is an error by itself.)
-fn is_anothers(engine: &Engine, level: &Level, record: &EntryRecord) -> bool {
+fn is_anothers(engine: &Engine, level: &DirectoryPair, record: &EntryRecord) -> bool {
     if engine.places.meetings.is_empty() || !level.root.is_directory {
         return false;
     }
@@ -156,7 +160,11 @@ fn is_anothers(engine: &Engine, level: &Level, record: &EntryRecord) -> bool {
     false
 }
 
-pub(crate) fn is_for_the_link_phase(spec: &JobSpec, level: &Level, record: &EntryRecord) -> bool {
+pub(crate) fn is_for_the_link_phase(
+    spec: &JobSpec,
+    level: &DirectoryPair,
+    record: &EntryRecord,
+) -> bool {
     let policy = &spec.policy;
     spec.compares_links()
         && level.root.destination.is_some()
@@ -170,7 +178,7 @@ pub(crate) fn is_for_the_link_phase(spec: &JobSpec, level: &Level, record: &Entr
         }
 }
 
-fn is_large(mover: &Mover<'_>, level: &Level, planned: &Planned) -> bool {
+fn is_large(mover: &Mover<'_>, level: &DirectoryPair, planned: &Planned) -> bool {
     let policy = &mover.engine.spec.policy;
     let metadata = &planned.record.metadata;
     let whole = matches!(planned.decision, Decision::Create | Decision::Replace)
@@ -208,7 +216,7 @@ fn has_no_directory(engine: &Engine, id: RootId, below: &[u8]) -> bool {
         return false;
     }
     // An unreadable directory is reported by that root.
-    let found = level::open_source(engine, &root, &directory).ok().and_then(|directory| {
+    let found = directory_pair::open_source(engine, &root, &directory).ok().and_then(|directory| {
         engine.end.find_source(&directory, name, engine.spec.follows_links()).ok()?
     });
     found.is_some_and(|metadata| {
@@ -217,7 +225,7 @@ fn has_no_directory(engine: &Engine, id: RootId, below: &[u8]) -> bool {
 }
 
 /// Whether regular files of a directory need neither a rule nor a check of the destination.
-pub(crate) fn takes_files_at_sight(engine: &Engine, level: &Level) -> bool {
+pub(crate) fn takes_files_at_sight(engine: &Engine, level: &DirectoryPair) -> bool {
     let nothing_there = level.target.as_ref().is_some_and(|target| target.fresh);
     (nothing_there || engine.spec.verb == Verb::Sum)
         && level.base.is_none()
@@ -227,7 +235,7 @@ pub(crate) fn takes_files_at_sight(engine: &Engine, level: &Level) -> bool {
 }
 
 /// Whether name and type are enough to open a regular file.
-pub(crate) fn asks_nothing_of_names(engine: &Engine, level: &Level) -> bool {
+pub(crate) fn asks_nothing_of_names(engine: &Engine, level: &DirectoryPair) -> bool {
     level.root.is_directory
         && engine.filter.admits_all()
         && !engine.spec.follows_links()

@@ -4,10 +4,14 @@ use dmover_local::project::ProjectOf;
 use dmover_model::{EntryError, EntryKind, Verb};
 
 use crate::context::Engine;
-use crate::level::Level;
+use crate::directory_pair::DirectoryPair;
 
 /// An entry of this level, or the level's own directory, whose project is to be determined.
-pub(crate) fn project_of<'l>(engine: &Engine, level: &'l Level, kind: EntryKind) -> ProjectOf<'l> {
+pub(crate) fn project_of<'l>(
+    engine: &Engine,
+    level: &'l DirectoryPair,
+    kind: EntryKind,
+) -> ProjectOf<'l> {
     ProjectOf {
         from: &level.source,
         to: level.target.as_ref(),
@@ -20,7 +24,7 @@ pub(crate) fn project_of<'l>(engine: &Engine, level: &'l Level, kind: EntryKind)
 /// Determines the project id for the copy of an entry with these attributes.
 pub(crate) fn settle_project(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     kind: EntryKind,
     attributes: &mut Attributes,
     is_new: bool,

@@ -8,8 +8,8 @@ use dmover_plan::temporary::is_temporary;
 
 use crate::alike;
 use crate::context::Engine;
+use crate::directory_pair::{DirectoryPair, TargetDirectory};
 use crate::extra;
-use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::plan_names;
 use crate::queue::Class;
@@ -28,7 +28,7 @@ pub(crate) struct QuickCheck {
 }
 
 /// Whether two stats are enough for a file without a visible difference.
-fn allows_quick_check(engine: &Engine, level: &Level) -> bool {
+fn allows_quick_check(engine: &Engine, level: &DirectoryPair) -> bool {
     let policy = &engine.spec.policy;
     let closely = policy.sync.as_ref().is_some_and(|sync| sync.checksum);
     engine.spec.verb.fills()
@@ -45,7 +45,7 @@ fn allows_quick_check(engine: &Engine, level: &Level) -> bool {
 }
 
 /// A quick check for the files of a directory, if it is possible there.
-pub(crate) fn quick_check(mover: &Mover<'_>, level: &Level) -> Option<QuickCheck> {
+pub(crate) fn quick_check(mover: &Mover<'_>, level: &DirectoryPair) -> Option<QuickCheck> {
     let resumed = mover.lease.task.resumed;
     (!resumed && allows_quick_check(mover.engine, level)).then(QuickCheck::default)
 }
@@ -53,7 +53,7 @@ pub(crate) fn quick_check(mover: &Mover<'_>, level: &Level) -> Option<QuickCheck
 /// Whether a regular file is up to date. If in doubt it is not, and the normal way decides.
 pub(crate) fn is_left_alone(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     name: &[u8],
     quick_check: &mut QuickCheck,
 ) -> bool {
@@ -84,7 +84,7 @@ pub(crate) fn is_left_alone(
 
 fn is_plainly_equal(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     target: &TargetDirectory,
     both: &BothSides,
 ) -> bool {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use crate::catalog_survey;
 use crate::directory;
-use crate::level::{self, TargetDirectory};
+use crate::directory_pair::{self, TargetDirectory};
 use crate::mover::Mover;
 use crate::narrow;
 
@@ -48,7 +48,7 @@ fn follow(mover: &mut Mover<'_>, wanted: &Move) -> Result<MoveResult, EntryError
         return LEFT;
     };
     activity::at(Activity::SourceNames);
-    let source = level::open_source(engine, &root, &new_place)?;
+    let source = directory_pair::open_source(engine, &root, &new_place)?;
     let local = mover.session.local;
     let (metadata, object) = local.look_at_object(&source, new_name)?;
     let here = metadata.identity.mount == root.mount;
@@ -62,7 +62,8 @@ fn follow(mover: &mut Mover<'_>, wanted: &Move) -> Result<MoveResult, EntryError
     }
     activity::at(Activity::TargetNames);
     let shown = |path: &TreePath| root.written().join(path);
-    let Some(old) = level::open_target(engine, &root, &old_place, Identity::default())? else {
+    let Some(old) = directory_pair::open_target(engine, &root, &old_place, Identity::default())?
+    else {
         return LEFT;
     };
     let own = engine.places.state_path.as_deref();
@@ -106,13 +107,13 @@ fn place_for(
     at: &TreePath,
 ) -> Result<Option<TargetDirectory>, EntryError> {
     let engine = mover.engine;
-    let missing = match level::open_target(engine, root, at, Identity::default()) {
+    let missing = match directory_pair::open_target(engine, root, at, Identity::default()) {
         Err(error) if is_absent(&error) => error,
         opened => return opened,
     };
     let Some((above, name)) = at.split_last() else { return Err(missing) };
     let Some(parent) = place_for(mover, root, &above)? else { return Ok(None) };
-    let source = level::open_source(engine, root, at)?;
+    let source = directory_pair::open_source(engine, root, at)?;
     directory::make_target(mover, &parent.new_directory(name), &source.metadata)
 }
 

@@ -4,19 +4,23 @@ use dmover_model::{EntryRecord, Metadata};
 use dmover_plan::decide::Decision;
 
 use crate::context::Engine;
-use crate::level::{self, Level, TargetDirectory};
+use crate::directory_pair::{self, DirectoryPair, TargetDirectory};
 use crate::mover::Mover;
 
 /// The directory of the source, and this one at the destination or in the previous snapshot.
-pub(crate) fn sides<'l>(engine: &Engine, level: &'l Level, to: &'l TargetDirectory) -> Sides<'l> {
-    Sides { from: &level.source, to, follows: level::follows(&engine.spec, level) }
+pub(crate) fn sides<'l>(
+    engine: &Engine,
+    level: &'l DirectoryPair,
+    to: &'l TargetDirectory,
+) -> Sides<'l> {
+    Sides { from: &level.source, to, follows: directory_pair::follows(&engine.spec, level) }
 }
 
 /// Whether a decision that keeps the inode would give it rights that its present owner does not have.
 pub fn would_grant(
     mover: &Mover<'_>,
     decision: Decision,
-    level: &Level,
+    level: &DirectoryPair,
     (record, old): (&EntryRecord, &Metadata),
 ) -> bool {
     let keeps = [Decision::Inspect, Decision::Compare, Decision::UpdateInPlace];
@@ -26,7 +30,7 @@ pub fn would_grant(
 /// Whether attributes of the source would give rights to a file of another user.
 pub(crate) fn grants(
     mover: &Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
     old: &Metadata,
 ) -> bool {
@@ -39,7 +43,7 @@ pub(crate) fn grants(
 /// Whether attributes of the source would give rights to a file of ours, or to others the right to read it.
 pub(crate) fn would_empower(
     mover: &Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
     old: &Metadata,
 ) -> bool {
@@ -58,7 +62,7 @@ pub(crate) fn would_empower(
 /// source.
 pub(crate) fn before_a_clone(
     mover: &Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     base: &TargetDirectory,
     of: (&EntryRecord, &Metadata),
 ) -> Decision {

@@ -61,7 +61,8 @@ pub(crate) fn insist_on<T>(mut look: impl FnMut() -> Result<T, Fatal>) -> Result
 /// Refuses to continue if a root differs from that of the coordinator because of a new mount.
 pub(crate) fn check_roots_again(engine: &Engine) -> Result<(), Fatal> {
     insist_on(|| {
-        let Some(Answer::Roots(Ok(known))) = engine.reports.desk.ask(|| CoordinatorRequest::Roots)
+        let Some(Answer::Roots(Ok(known))) =
+            engine.reports.coordinator.ask(|| CoordinatorRequest::Roots)
         else {
             return Err(Fatal::unavailable("the coordinator does not answer", AGAIN));
         };

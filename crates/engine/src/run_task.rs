@@ -2,7 +2,7 @@
 use dmover_local::content::Tools;
 use dmover_local::session::{Session, Temporaries};
 use dmover_model::{DirectoryRef, Task, TaskKind};
-use dmover_observe::{Activity, Counter, CurrentActivity, Spread, activity};
+use dmover_observe::{Activity, Counter, CurrentActivity, Quantity, activity};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::apply;
 use crate::catalog_survey;
 use crate::context::Engine;
 use crate::directory;
+use crate::directory_pair;
 use crate::extra;
 use crate::large;
-use crate::level;
 use crate::links;
 use crate::mover::{Mover, Thread};
 use crate::permit::MoverPermit;
@@ -37,7 +37,7 @@ fn clean_up(mover: &mut Mover<'_>, task: &Task) {
     };
     for place in places {
         // A directory that cannot be opened is reported by the task itself.
-        let Ok(level) = level::open_level(mover.engine, place) else { continue };
+        let Ok(level) = directory_pair::open_level(mover.engine, place) else { continue };
         let Some(target) = &level.target else { continue };
         let source = Some(&level.source.metadata);
         if let Err(error) = directory::remove_leftovers(mover, target, source) {
@@ -72,10 +72,10 @@ fn run_kind(mover: &mut Mover<'_>, task: &Task) {
         TaskKind::Pairs(pairs) => scan::list::run_pairs(mover, pairs),
         TaskKind::Sums(items) => sum::run_sums(mover, items),
         TaskKind::Hash(task) => sum::run_hash(mover, task),
-        TaskKind::Conclude(task) => sum::run_conclude(mover, task),
+        TaskKind::FinishHash(task) => sum::run_finish_hash(mover, task),
         TaskKind::Records(task) => verify::records::run(mover, task),
         TaskKind::Compare(task) => verify::content::run(mover, task),
-        TaskKind::Judge(task) => verify::run_judge(mover, task),
+        TaskKind::FinishCompare(task) => verify::run_finish_compare(mover, task),
     }
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<CurrentA
             slot.end();
             let (outcome, elapsed) = mover.end();
             engine.reports.count(Counter::TasksDone);
-            engine.reports.spread(Spread::of_tasks(class), elapsed.as_micros() as u64);
+            engine.reports.measure(Quantity::of_tasks(class), elapsed.as_micros() as u64);
             queue.complete(&lease, outcome);
             activity::at(Activity::Idle);
         }

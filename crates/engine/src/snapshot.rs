@@ -19,10 +19,10 @@ use dmover_schedule::sync::Mutex;
 use crate::alike;
 use crate::compare_content;
 use crate::context::Engine;
+use crate::directory_pair::{self, DirectoryPair, TargetDirectory};
 use crate::doubts;
 use crate::file;
-use crate::level::{self, Level, TargetDirectory};
-use crate::made;
+use crate::manifest_records;
 use crate::mover::Mover;
 use crate::planned::{Based, CopyResult, Planned};
 use crate::sharing::{Base, Sharing};
@@ -64,7 +64,7 @@ impl Sharing {
 /// Takes a file from the base. `None`: it must be copied.
 pub(crate) fn take_from_base(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     target: &TargetDirectory,
     planned: &Planned,
 ) -> Result<Option<CopyResult>, WriteError> {
@@ -75,7 +75,8 @@ pub(crate) fn take_from_base(
     }
     let taken = match sharing.share {
         Share::Link => {
-            let (from, follows) = (&level.source, level::follows(&mover.engine.spec, level));
+            let (from, follows) =
+                (&level.source, directory_pair::follows(&mover.engine.spec, level));
             let sides = Sides { from, to: target, follows };
             mover.session.link_from_base(sides, &planned.record, (base, &based.metadata))?
         }
@@ -85,15 +86,15 @@ pub(crate) fn take_from_base(
         return Ok(None);
     }
     mover.engine.reports.add(Counter::BytesUnchanged, planned.record.metadata.size);
-    let kept =
-        made::digest_of_skipped(mover, level, &planned.record).map_err(WriteError::in_place)?;
+    let kept = manifest_records::digest_of_skipped(mover, level, &planned.record)
+        .map_err(WriteError::in_place)?;
     Ok(Some(CopyResult { instead: Some(Decision::Share), ..kept }))
 }
 
 /// Checks more closely where there is a reason.
 fn is_as_in_base(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     base: &TargetDirectory,
     planned: &Planned,
     share: Share,
@@ -135,7 +136,7 @@ fn is_as_in_base(
 
 fn clone_from_base(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     target: &TargetDirectory,
     planned: &Planned,
     base: &TargetDirectory,
@@ -154,7 +155,7 @@ fn clone_from_base(
 }
 
 /// Records a group of names that are one inode now.
-pub(crate) fn note_linked(engine: &Engine, level: &Level, name: &[u8], identity: Identity) {
+pub(crate) fn note_linked(engine: &Engine, level: &DirectoryPair, name: &[u8], identity: Identity) {
     let Some(sharing) = &engine.pass.sharing else { return };
     // If it cannot be seen, it belongs to no source inode, and the next snapshot copies it again.
     sharing.note(identity.inode, source_object(level, name).unwrap_or_default());

@@ -6,13 +6,13 @@ use dmover_observe::{Activity, activity, lock};
 use dmover_plan::decide::{Decision, decide};
 
 use crate::alike;
-use crate::level::Level;
+use crate::directory_pair::DirectoryPair;
 use crate::mover::Mover;
 use crate::planned::Based;
 use crate::rights;
 
 /// A source entry by inode and creation time.
-pub(crate) fn source_object(level: &Level, name: &[u8]) -> Option<SourceObject> {
+pub(crate) fn source_object(level: &DirectoryPair, name: &[u8]) -> Option<SourceObject> {
     let Object { inode, birth } = level.source.object_at(name)?;
     let Timestamp { seconds, nanoseconds } = birth.unwrap_or_default();
     let born_ns = seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds.into());
@@ -21,7 +21,7 @@ pub(crate) fn source_object(level: &Level, name: &[u8]) -> Option<SourceObject> 
 
 /// Whether an inode of the base may be taken for this source inode. One with several names belongs to the source
 /// inode that it was copied from; otherwise two source files could become one.
-fn may_take(pass: &Pass, level: &Level, record: &EntryRecord, inode: u64) -> bool {
+fn may_take(pass: &Pass, level: &DirectoryPair, record: &EntryRecord, inode: u64) -> bool {
     let base = pass.sharing.as_ref().and_then(|sharing| sharing.base.as_ref());
     let Some(known) = base.and_then(|base| base.record.as_ref()) else { return true };
     let linked = lock(known).linked(inode);
@@ -41,7 +41,7 @@ fn may_take(pass: &Pass, level: &Level, record: &EntryRecord, inode: u64) -> boo
 /// inode now.
 pub(crate) fn is_linked_to_others(
     pass: &Pass,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
     existing: &Metadata,
 ) -> bool {
@@ -53,7 +53,11 @@ pub(crate) fn is_linked_to_others(
 }
 
 /// The entry of the base for a file that does not exist at the destination.
-pub(crate) fn based(mover: &Mover<'_>, level: &Level, record: &EntryRecord) -> Option<Based> {
+pub(crate) fn based(
+    mover: &Mover<'_>,
+    level: &DirectoryPair,
+    record: &EntryRecord,
+) -> Option<Based> {
     let engine = mover.engine;
     let base = level.base.as_ref().filter(|_| record.metadata.kind == EntryKind::File)?;
     activity::at(Activity::TargetNames);

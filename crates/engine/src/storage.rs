@@ -9,14 +9,14 @@ use dmover_model::Timestamp;
 use std::sync::atomic::Ordering;
 
 use crate::context::Engine;
-use crate::level::Level;
+use crate::directory_pair::DirectoryPair;
 use crate::trust::Known;
 
 /// Whether a file that looks equal may lack content. `name`: at the destination; `found`: its change time and size
 /// there.
 pub(crate) fn is_suspect(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     name: &[u8],
     found: (Timestamp, u64),
 ) -> bool {

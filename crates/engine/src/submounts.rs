@@ -85,7 +85,7 @@ impl Below {
 fn check_below(engine: &Engine) -> Result<(), Fatal> {
     let unknown = || Fatal::unavailable("the coordinator does not answer", "the mover tries again");
     let Some(Answer::MountedBelow(theirs)) =
-        engine.reports.desk.ask(|| CoordinatorRequest::MountedBelow)
+        engine.reports.coordinator.ask(|| CoordinatorRequest::MountedBelow)
     else {
         return Err(unknown());
     };
@@ -105,7 +105,7 @@ fn check_below(engine: &Engine) -> Result<(), Fatal> {
         return Ok(());
     }
     let Some(Answer::OtherPlaces(differ)) =
-        engine.reports.desk.ask(|| CoordinatorRequest::OtherPlaces(others.clone()))
+        engine.reports.coordinator.ask(|| CoordinatorRequest::OtherPlaces(others.clone()))
     else {
         return Err(unknown());
     };

@@ -6,10 +6,10 @@ use dmover_local::source::{Content, Opened};
 use dmover_local::subject;
 use dmover_model::JobSpec;
 use dmover_model::{
-    ByteRange, ConcludeTask, Digest, DigestPolicy, EntryError, EntryKind, EntryRecord, ErrorClass,
-    Event, Expected, FileDigest, FileRef, Guess, HashTask, HashType, HashedFile, HashedPieces,
-    NewNode, NewTask, Operation, Parent, PathBytes, Shape, Side, Subject, SumItem, TaskKind,
-    Verdict,
+    ByteRange, Digest, DigestPolicy, EntryError, EntryKind, EntryRecord, ErrorClass, Event,
+    Expected, FileDigest, FileRef, FinishHashTask, Guess, HashTask, HashType, HashedFile,
+    HashedPieces, NewNode, NewTask, Operation, Parent, PathBytes, Shape, Side, Subject, SumItem,
+    TaskKind, Verdict,
 };
 use dmover_observe::{Activity, Counter, activity};
 use dmover_plan::{chunk, retry};
@@ -19,8 +19,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::context::Engine;
+use crate::directory_pair::{self, DirectoryPair};
 use crate::file;
-use crate::level::{self, Level};
 use crate::mover::Mover;
 use crate::plan_entry;
 use crate::planned::CopyResult;
@@ -84,7 +84,7 @@ pub(crate) fn hash_chunk(engine: &Engine, shape: &Shape) -> Option<u64> {
 /// Hashes a file of a tree; any other entry has no content.
 pub(crate) fn sum_entry(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
     opened: Option<Opened>,
 ) -> Result<CopyResult, EntryError> {
@@ -106,7 +106,7 @@ pub(crate) fn sum_entry(
 /// Starts a large file of a tree.
 pub(crate) fn open_sum(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     file: &FileRef,
     round: u32,
 ) -> Result<(), EntryError> {
@@ -215,8 +215,8 @@ fn report_parts(mover: &mut Mover<'_>, content: &Content, item: &SumItem, part: 
         shape: part.shape,
         begun_ms: mover.engine.reports.started.elapsed().as_millis() as u64,
     };
-    let conclude = ConcludeTask { file: file.clone(), pieces: Vec::new(), failure: None };
-    let finish = TaskKind::Conclude(Box::new(conclude));
+    let conclude = FinishHashTask { file: file.clone(), pieces: Vec::new(), failure: None };
+    let finish = TaskKind::FinishHash(Box::new(conclude));
     let number = mover.report.add_node(NewNode::new(Parent::Inherited, finish));
     // What they should be is for the conclusion; there may be a million digests.
     let item = SumItem { expected: None, ..file.item.clone() };
@@ -284,7 +284,7 @@ fn hash_part(mover: &mut Mover<'_>, task: &HashTask) -> Result<Vec<Digest>, Entr
 }
 
 /// Finishes a file that was hashed in parts.
-pub(crate) fn run_conclude(mover: &mut Mover<'_>, task: &ConcludeTask) {
+pub(crate) fn run_finish_hash(mover: &mut Mover<'_>, task: &FinishHashTask) {
     let HashedFile { item, shape, start, begun_ms, .. } = &task.file;
     let shown = || subject_path(mover.engine, &item.subject);
     let part = Part { shape: *shape, start: *start };
@@ -377,12 +377,12 @@ fn open_subject(engine: &Engine, of: &Subject, permit: &dyn Permit) -> Result<Co
     match of {
         Subject::Entry(file) => {
             activity::at(Activity::SourceNames);
-            let level = level::open_level(engine, &file.directory)?;
+            let level = directory_pair::open_level(engine, &file.directory)?;
             let (from, name) = (&level.source, file.name.as_bytes());
             open(subject::Subject::Entry {
                 from,
                 name,
-                follows: level::follows(&engine.spec, &level),
+                follows: directory_pair::follows(&engine.spec, &level),
             })
         }
         Subject::Path(path) => {

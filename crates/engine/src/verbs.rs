@@ -6,8 +6,8 @@ use dmover_model::{FileRef, LinkGroup, Metadata, Name, Verb};
 use crate::bring;
 use crate::checked_tree;
 use crate::context::Engine;
+use crate::directory_pair::{self, DirectoryPair};
 use crate::large;
-use crate::level::{self, Level};
 use crate::links;
 use crate::mover::{Mover, Strategy};
 use crate::plan_names;
@@ -41,7 +41,7 @@ impl Strategy for Filling {
     fn entry(
         &self,
         mover: &mut Mover<'_>,
-        level: &Level,
+        level: &DirectoryPair,
         planned: &Planned,
         opened: Option<Opened>,
     ) -> Result<CopyResult, WriteError> {
@@ -51,7 +51,7 @@ impl Strategy for Filling {
     fn large_file(
         &self,
         mover: &mut Mover<'_>,
-        level: &Level,
+        level: &DirectoryPair,
         (file, round): (&FileRef, u32),
     ) -> Result<(), WriteError> {
         large::open_large(mover, level, file, round)
@@ -61,7 +61,7 @@ impl Strategy for Filling {
         plan_names::is_worth_splitting(mover, metadata)
     }
 
-    fn directory(&self, mover: &mut Mover<'_>, level: &Level) {
+    fn directory(&self, mover: &mut Mover<'_>, level: &DirectoryPair) {
         scan::show_directory(mover.engine, level);
     }
 
@@ -73,11 +73,16 @@ impl Strategy for Filling {
         }
     }
 
-    fn opens_at_sight(&self, engine: &Engine, level: &Level) -> bool {
+    fn opens_at_sight(&self, engine: &Engine, level: &DirectoryPair) -> bool {
         plan_names::takes_files_at_sight(engine, level)
     }
 
-    fn file_at_sight(&self, mover: &mut Mover<'_>, level: &Level, name: Name) -> Option<Name> {
+    fn file_at_sight(
+        &self,
+        mover: &mut Mover<'_>,
+        level: &DirectoryPair,
+        name: Name,
+    ) -> Option<Name> {
         plan_names::take_at_sight(mover, level, name)
     }
 }
@@ -86,7 +91,7 @@ impl Strategy for Summing {
     fn entry(
         &self,
         mover: &mut Mover<'_>,
-        level: &Level,
+        level: &DirectoryPair,
         planned: &Planned,
         opened: Option<Opened>,
     ) -> Result<CopyResult, WriteError> {
@@ -96,7 +101,7 @@ impl Strategy for Summing {
     fn large_file(
         &self,
         mover: &mut Mover<'_>,
-        level: &Level,
+        level: &DirectoryPair,
         (file, round): (&FileRef, u32),
     ) -> Result<(), WriteError> {
         Ok(sum::open_sum(mover, level, file, round)?)
@@ -106,7 +111,7 @@ impl Strategy for Summing {
         sum::hashes_apart(mover.engine, metadata.size)
     }
 
-    fn directory(&self, mover: &mut Mover<'_>, level: &Level) {
+    fn directory(&self, mover: &mut Mover<'_>, level: &DirectoryPair) {
         scan::show_directory(mover.engine, level);
     }
 
@@ -114,11 +119,16 @@ impl Strategy for Summing {
         // Each name has its own line, so no group is ever collected.
     }
 
-    fn opens_at_sight(&self, engine: &Engine, level: &Level) -> bool {
+    fn opens_at_sight(&self, engine: &Engine, level: &DirectoryPair) -> bool {
         plan_names::takes_files_at_sight(engine, level)
     }
 
-    fn file_at_sight(&self, mover: &mut Mover<'_>, level: &Level, name: Name) -> Option<Name> {
+    fn file_at_sight(
+        &self,
+        mover: &mut Mover<'_>,
+        level: &DirectoryPair,
+        name: Name,
+    ) -> Option<Name> {
         plan_names::take_at_sight(mover, level, name)
     }
 }
@@ -127,7 +137,7 @@ impl Strategy for Comparing {
     fn entry(
         &self,
         mover: &mut Mover<'_>,
-        level: &Level,
+        level: &DirectoryPair,
         planned: &Planned,
         _opened: Option<Opened>,
     ) -> Result<CopyResult, WriteError> {
@@ -137,7 +147,7 @@ impl Strategy for Comparing {
     fn large_file(
         &self,
         mover: &mut Mover<'_>,
-        level: &Level,
+        level: &DirectoryPair,
         (file, round): (&FileRef, u32),
     ) -> Result<(), WriteError> {
         verify::verify_again(mover, level, &file.name, round)
@@ -147,8 +157,8 @@ impl Strategy for Comparing {
         false // the comparison finds out
     }
 
-    fn directory(&self, mover: &mut Mover<'_>, level: &Level) {
-        if level::looks_for_unknown(&mover.engine.spec, level) {
+    fn directory(&self, mover: &mut Mover<'_>, level: &DirectoryPair) {
+        if directory_pair::looks_for_unknown(&mover.engine.spec, level) {
             checked_tree::tell_unless_known(mover.engine, &level.path, &level.source.metadata);
         } else {
             verify::verify_directory(mover, level);
@@ -159,11 +169,16 @@ impl Strategy for Comparing {
         verify::verify_links(mover, group);
     }
 
-    fn opens_at_sight(&self, engine: &Engine, level: &Level) -> bool {
+    fn opens_at_sight(&self, engine: &Engine, level: &DirectoryPair) -> bool {
         verify::content::compares_at_sight(engine, level)
     }
 
-    fn file_at_sight(&self, mover: &mut Mover<'_>, level: &Level, name: Name) -> Option<Name> {
+    fn file_at_sight(
+        &self,
+        mover: &mut Mover<'_>,
+        level: &DirectoryPair,
+        name: Name,
+    ) -> Option<Name> {
         verify::content::compare_at_sight(mover, level, name)
     }
 }

@@ -3,7 +3,7 @@ use dmover_local::error::CallFailed;
 use dmover_local::file::Temporary;
 use dmover_schedule::time::Instant;
 
-use crate::level::Level;
+use crate::directory_pair::DirectoryPair;
 use crate::planned::{CopyResult, Planned};
 
 /// The most files, bytes and directories (two descriptors each) that wait.
@@ -22,7 +22,7 @@ pub(crate) struct WaitingFile {
 /// Waiting files, by directory.
 #[derive(Default)]
 pub(crate) struct WaitingFiles {
-    pub directories: Vec<(Level, Vec<WaitingFile>)>,
+    pub directories: Vec<(DirectoryPair, Vec<WaitingFile>)>,
     pub files: usize,
     pub bytes: u64,
     /// Files of the present batch may be delayed.
@@ -33,13 +33,13 @@ pub(crate) struct WaitingFiles {
 
 impl WaitingFiles {
     /// Takes all files, so that none waits.
-    pub fn take(&mut self) -> Vec<(Level, Vec<WaitingFile>)> {
+    pub fn take(&mut self) -> Vec<(DirectoryPair, Vec<WaitingFile>)> {
         (self.files, self.bytes) = (0, 0);
         std::mem::take(&mut self.directories)
     }
 
     /// Whether any file of a directory waits.
-    pub fn has(&self, level: &Level) -> bool {
+    pub fn has(&self, level: &DirectoryPair) -> bool {
         self.directories.iter().any(|(waiting, _)| waiting.path == level.path)
     }
 

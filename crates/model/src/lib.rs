@@ -60,7 +60,7 @@ pub use range::ByteRange;
 pub use record::{Body, Content, Extended, NamedDigest, Record};
 pub use stop::StopReason;
 pub use sum::{
-    ConcludeTask, DigestPolicy, Expected, FileDigest, Guess, HashTask, HashedFile, HashedPieces,
+    DigestPolicy, Expected, FileDigest, FinishHashTask, Guess, HashTask, HashedFile, HashedPieces,
     Subject, SumItem, Verdict,
 };
 pub use sync::{
@@ -72,6 +72,6 @@ pub use task::{
     Outcome, Parent, PartialFile, ScanNames, SealTask, Task, TaskClass, TaskId, TaskKind, Work,
 };
 pub use verify::{
-    Against, CompareTask, Difference, DifferenceDetail, DifferenceKind, DifferenceSet, JudgeTask,
-    RecordsTask, VerifyLevel, VerifyPolicy,
+    Against, CompareTask, Difference, DifferenceDetail, DifferenceKind, DifferenceSet,
+    FinishCompareTask, RecordsTask, VerifyLevel, VerifyPolicy,
 };

@@ -156,7 +156,7 @@ pub struct HashedPieces {
 
 /// The last task of a file that was hashed in parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ConcludeTask {
+pub struct FinishHashTask {
     /// The file.
     pub file: HashedFile,
     /// The digests of its pieces, filled in by the coordinator.

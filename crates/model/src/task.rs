@@ -5,9 +5,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ByteRange, ChangedPlace, CompareTask, ConcludeTask, DirectoryRef, EntryError, ExtraNames,
-    FileRef, HashTask, HashedPieces, Identity, JudgeTask, Metadata, Move, Name, RangeCopy,
-    RecordsTask, Revisit, SumItem, Surveyed, TreePath, Version,
+    ByteRange, ChangedPlace, CompareTask, DirectoryRef, EntryError, ExtraNames, FileRef,
+    FinishCompareTask, FinishHashTask, HashTask, HashedPieces, Identity, Metadata, Move, Name,
+    RangeCopy, RecordsTask, Revisit, SumItem, Surveyed, TreePath, Version,
 };
 
 /// Number of a task within its job.
@@ -215,13 +215,13 @@ pub enum TaskKind {
     /// Hash part of a file.
     Hash(Box<HashTask>),
     /// Compute the digest of a file from the digests of its parts.
-    Conclude(Box<ConcludeTask>),
+    FinishHash(Box<FinishHashTask>),
     /// Compare entries with their records in a manifest.
     Records(RecordsTask),
     /// Compare part of a file.
     Compare(Box<CompareTask>),
     /// Finish the comparison of a file that was compared in parts.
-    Judge(Box<JudgeTask>),
+    FinishCompare(Box<FinishCompareTask>),
 }
 
 impl TaskKind {
@@ -255,9 +255,9 @@ impl TaskKind {
                 | Self::Chunk(_)
                 | Self::Seal(_)
                 | Self::Hash(_)
-                | Self::Conclude(_)
+                | Self::FinishHash(_)
                 | Self::Compare(_)
-                | Self::Judge(_)
+                | Self::FinishCompare(_)
         )
     }
 }

@@ -183,7 +183,7 @@ pub struct CompareTask {
 
 /// The last task of a file that was compared in parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JudgeTask {
+pub struct FinishCompareTask {
     /// The file.
     pub file: FileRef,
     /// Its record in the manifest, if it is compared with one.

@@ -1,8 +1,8 @@
 //! Counters of a job, fed from all threads.
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::histograms::{Histogram, Histograms, HistogramsSnapshot, Quantity};
 use crate::outlook::Outlook;
-use crate::spread::{Histogram, Spread, Spreads, SpreadsSnapshot};
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $variant:ident = $name:literal),* $(,)?) => {
@@ -146,11 +146,11 @@ counters! {
 
 /// The counters, histograms and progress of one job.
 #[derive(Debug)]
-pub struct Counters([AtomicU64; Counter::ALL.len()], Spreads, Outlook);
+pub struct Counters([AtomicU64; Counter::ALL.len()], Histograms, Outlook);
 
 impl Default for Counters {
     fn default() -> Self {
-        Self(std::array::from_fn(|_| AtomicU64::new(0)), Spreads::default(), Outlook::default())
+        Self(std::array::from_fn(|_| AtomicU64::new(0)), Histograms::default(), Outlook::default())
     }
 }
 
@@ -171,8 +171,8 @@ impl Counters {
     }
 
     /// Adds one value to a histogram: microseconds for durations, bytes for sizes.
-    pub fn note(&self, spread: Spread, value: u64) {
-        self.1.note(spread, value);
+    pub fn note(&self, quantity: Quantity, value: u64) {
+        self.1.note(quantity, value);
     }
 
     /// Adds to a histogram cell values that another process has counted, see [`Snapshot::cells`].
@@ -222,7 +222,7 @@ const DONE: [Counter; 24] = [
 
 /// The values of all counters at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot([u64; Counter::ALL.len()], SpreadsSnapshot);
+pub struct Snapshot([u64; Counter::ALL.len()], HistogramsSnapshot);
 
 impl Snapshot {
     /// The value of one counter.
@@ -248,8 +248,8 @@ impl Snapshot {
     }
 
     /// The histogram of one measured quantity.
-    pub(crate) fn histogram(&self, spread: Spread) -> Histogram {
-        self.1.histogram(spread)
+    pub(crate) fn histogram(&self, quantity: Quantity) -> Histogram {
+        self.1.histogram(quantity)
     }
 
     /// Bytes of content copied or read, and entries completed, for any verb.

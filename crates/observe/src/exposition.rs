@@ -10,7 +10,7 @@ use prometheus::proto::{
 use prometheus::{Encoder, TextEncoder};
 
 use crate::counters::{Counter, Snapshot};
-use crate::spread::Spread;
+use crate::histograms::Quantity;
 use crate::view::{JobView, MoverView, NicView, ProcessView, SessionView};
 
 /// The content type of the text.
@@ -64,22 +64,22 @@ impl Families {
 
     /// Adds the histograms of jobs or movers. `whose` is the prefix of the names; `all` has the labels and counters of
     /// each.
-    fn spreads(&mut self, whose: &str, all: &[(Labels<'_>, &Snapshot)]) {
+    fn histograms(&mut self, whose: &str, all: &[(Labels<'_>, &Snapshot)]) {
         let entries = "Time to copy or read one entry that is not split into chunks.";
         let sizes = "Bytes of content copied or read for each of these entries.";
         let tasks = "Time for one task. Class small: names, small files and directories. Class \
             large: the content of large files.";
         let small: Labels<'_> = &[("class", "small")];
         let large: Labels<'_> = &[("class", "large")];
-        for (name, help, class, spread) in [
-            ("entry_duration_seconds", entries, &[][..], Spread::EntryDuration),
-            ("entry_size_bytes", sizes, &[], Spread::EntrySize),
-            ("task_duration_seconds", tasks, small, Spread::SmallTaskDuration),
-            ("task_duration_seconds", tasks, large, Spread::LargeTaskDuration),
+        for (name, help, class, quantity) in [
+            ("entry_duration_seconds", entries, &[][..], Quantity::EntryDuration),
+            ("entry_size_bytes", sizes, &[], Quantity::EntrySize),
+            ("task_duration_seconds", tasks, small, Quantity::SmallTaskDuration),
+            ("task_duration_seconds", tasks, large, Quantity::LargeTaskDuration),
         ] {
             for (labels, snapshot) in all {
                 let name = format!("dmover_{whose}_{name}");
-                self.histogram(&name, help, &[labels, class].concat(), (snapshot, spread));
+                self.histogram(&name, help, &[labels, class].concat(), (snapshot, quantity));
             }
         }
     }
@@ -89,9 +89,9 @@ impl Families {
         name: &str,
         help: &str,
         labels: Labels<'_>,
-        (snapshot, spread): (&Snapshot, Spread),
+        (snapshot, quantity): (&Snapshot, Quantity),
     ) {
-        let known = snapshot.histogram(spread);
+        let known = snapshot.histogram(quantity);
         let mut histogram = Histogram::default();
         histogram.set_sample_count(known.count);
         histogram.set_sample_sum(known.sum);
@@ -153,7 +153,7 @@ pub fn of_job(process: &ProcessView, job: Option<&JobView>) -> String {
     let help = "Known tasks that are not done.";
     families.gauge("dmover_job_pending_tasks", help, &job, view.tasks_left as f64);
     families.counters("job", &[(&job, &view.counters)]);
-    families.spreads("job", &[(&job, &view.counters)]);
+    families.histograms("job", &[(&job, &view.counters)]);
     // A series that begins with its first error has no increase in the eyes of Prometheus.
     for class in ErrorClass::ALL.iter().map(|class| class.word()) {
         let labels = [("job", view.job.as_str()), ("class", class)];
@@ -241,7 +241,7 @@ pub fn of_mover(process: &ProcessView, nics: &[NicView], sessions: &[SessionView
     let all: Vec<(Labels<'_>, &Snapshot)> =
         sessions.iter().zip(&labels).map(|(session, job)| (&job[..], &session.counters)).collect();
     families.counters("mover", &all);
-    families.spreads("mover", &all);
+    families.histograms("mover", &all);
     families.text()
 }
 

@@ -5,20 +5,20 @@
 pub mod activity;
 mod counters;
 pub mod exposition;
+mod histograms;
 mod log;
 mod mutex;
 mod outlook;
 mod slowest;
-mod spread;
 pub mod view;
 
 pub use activity::{Activity, CLASSES, CurrentActivity};
 pub use counters::{Counter, Counters, Snapshot};
+pub use histograms::Quantity;
 pub use log::{LogFormat, LogLevel, LogLine, overhear, start_log};
 pub use mutex::lock;
 pub use outlook::{Amount, Outlook, Slot, Stage, Total};
 pub use slowest::{Slow, Slowest};
-pub use spread::Spread;
 pub use view::{Board, JobView, MountView, MoverView, NicView, ProcessView, SessionView};
 
 use dmover_model::Event;

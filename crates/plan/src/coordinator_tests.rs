@@ -1,7 +1,7 @@
 use super::window::UNOPENED_MAX;
 use super::*;
 use dmover_model::{
-    ByteRange, ChunkTask, ConcludeTask, Digest, DirectoryRef, EntryError, ExtraNames, FileRef,
+    ByteRange, ChunkTask, Digest, DirectoryRef, EntryError, ExtraNames, FileRef, FinishHashTask,
     HashTask, HashType, HashedFile, HashedPieces, Identity, LargeFile, Name, Operation, Parent,
     PathBytes, RootId, ScanNames, SealTask, Shape, Side, SumItem, Timestamp, TreePath, Version,
 };
@@ -628,8 +628,8 @@ fn pieces_come_to_the_conclusion() {
     for fails in [false, true] {
         let mut world = World::new(BTreeMap::new(), 8);
         let first = world.out.pop().unwrap().id;
-        let conclude = ConcludeTask { file: file.clone(), pieces: Vec::new(), failure: None };
-        let finish = TaskKind::Conclude(Box::new(conclude));
+        let conclude = FinishHashTask { file: file.clone(), pieces: Vec::new(), failure: None };
+        let finish = TaskKind::FinishHash(Box::new(conclude));
         let parts = [0u64, 4 << 20].map(|start| {
             let range = ByteRange { start, end: start + (4 << 20) };
             let kind = TaskKind::Hash(Box::new(HashTask { file: file.clone(), range }));
@@ -650,7 +650,7 @@ fn pieces_come_to_the_conclusion() {
             let outcome = Outcome { pieces, covered, chunk_failure: failure, ..Outcome::default() };
             world.feed(Input::Done(task.id, outcome));
         }
-        let [Task { kind: TaskKind::Conclude(conclude), .. }] = &world.out[..] else {
+        let [Task { kind: TaskKind::FinishHash(conclude), .. }] = &world.out[..] else {
             panic!("{:?}", world.out)
         };
         assert_eq!(conclude.failure.is_some(), fails);

@@ -432,14 +432,14 @@ impl Worker {
         let patience = Duration::from_millis(record.lease_ms);
         let (over, way) = (Arc::clone(&self.over), Arc::clone(channel));
         let leaving = Arc::clone(&self.leaving);
-        let desk = RemoteDesk { channel: way, over, leaving, patience };
+        let coordinator = RemoteDesk { channel: way, over, leaving, patience };
         let place = MoverPlace {
             threads: self.options.threads,
             memory_bytes: self.options.memory_bytes,
             bytes_per_s: self.options.bytes_per_s,
             open_files_max: self.options.open_files_max,
             spill_directory: self.options.spill_directory.clone(),
-            desk: Arc::new(desk),
+            coordinator: Arc::new(coordinator),
             counters: Arc::new(Counters::default()),
             control: Arc::clone(&switch),
             bounds: self.options.bounds.clone(),

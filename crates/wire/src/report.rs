@@ -31,7 +31,7 @@ const PROGRESS: &[Counter] = &[
 pub struct MoverReport {
     /// Amounts, by the index of the counter in [`Counter::ALL`].
     pub counts: Vec<(u16, u64)>,
-    /// Amounts, by the cell of a [`Spread`].
+    /// Amounts, by the cell of a [`Quantity`].
     pub cells: Vec<(u16, u64)>,
     /// Reports about entries, in order.
     pub said: Vec<ReportItem>,

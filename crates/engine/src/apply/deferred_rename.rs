@@ -11,8 +11,8 @@ use dmover_observe::{Activity, activity};
 use dmover_schedule::time::Instant;
 
 use crate::apply;
+use crate::directory_pair::DirectoryPair;
 use crate::file;
-use crate::level::Level;
 use crate::mover::Mover;
 use crate::plan_entry;
 use crate::planned::{CopyResult, Planned};
@@ -21,7 +21,7 @@ use crate::waiting_files::WaitingFile;
 /// Delays the rename of a file. If its directory cannot be held open, the file is renamed now.
 pub(crate) fn put_off(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     planned: Planned,
     (moved, temporary): (CopyResult, Temporary),
     started: Instant,
@@ -73,7 +73,7 @@ fn make_written_durable(mover: &mut Mover<'_>) {
     }
 }
 
-fn give_name(mover: &mut Mover<'_>, level: &Level, waiting: WaitingFile) {
+fn give_name(mover: &mut Mover<'_>, level: &DirectoryPair, waiting: WaitingFile) {
     let WaitingFile { planned, moved, temporary, started } = waiting;
     let Some(target) = &level.target else { return };
     activity::at(Activity::TargetNames);
@@ -110,7 +110,12 @@ fn give_name(mover: &mut Mover<'_>, level: &Level, waiting: WaitingFile) {
 }
 
 /// Copies a file again whose rename failed, if the reason may be temporary.
-fn try_once_more(mover: &mut Mover<'_>, level: &Level, planned: &Planned, error: EntryError) {
+fn try_once_more(
+    mover: &mut Mover<'_>,
+    level: &DirectoryPair,
+    planned: &Planned,
+    error: EntryError,
+) {
     if mover.waiting.unflushed.is_some() || !mover.engine.may_pass(&error, 1) {
         return mover.engine.error(error);
     }

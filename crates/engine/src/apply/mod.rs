@@ -14,9 +14,9 @@ use dmover_schedule::time::Instant;
 use crate::alike;
 use crate::catalog_survey;
 use crate::context::Engine;
+use crate::directory_pair::{self, DirectoryPair};
 use crate::extra;
-use crate::level::{self, Level};
-use crate::made;
+use crate::manifest_records;
 use crate::mover::Mover;
 use crate::plan_entry;
 use crate::planned::{CopyResult, Planned};
@@ -25,7 +25,7 @@ pub(crate) mod deferred_rename;
 
 /// Applies a batch of planned entries of one directory. [`announce`] comes first if they are many and the source is
 /// read through messages.
-pub(crate) fn apply(mover: &mut Mover<'_>, level: &Level, batch: Vec<Planned>) {
+pub(crate) fn apply(mover: &mut Mover<'_>, level: &DirectoryPair, batch: Vec<Planned>) {
     for planned in batch {
         if mover.engine.control.is_stopping() {
             let path = level.target_path(planned.record.destination_name().as_bytes());
@@ -42,7 +42,7 @@ pub(crate) fn apply(mover: &mut Mover<'_>, level: &Level, batch: Vec<Planned>) {
 }
 
 /// Tells a source that is read through messages which files will be opened.
-pub(crate) fn announce(engine: &Engine, level: &Level, batch: &[Planned]) {
+pub(crate) fn announce(engine: &Engine, level: &DirectoryPair, batch: &[Planned]) {
     let only_shows = engine.spec.verb.fills() && engine.spec.policy.dry_run;
     if !level.source.is_remote() || only_shows || engine.control.is_stopping() {
         return;
@@ -53,18 +53,18 @@ pub(crate) fn announce(engine: &Engine, level: &Level, batch: &[Planned]) {
         planned.record.metadata.kind == EntryKind::File && !passes
     });
     let names: Vec<&[u8]> = opened.map(|planned| planned.record.name.as_bytes()).collect();
-    level.source.announce(&names, level::follows(&engine.spec, level));
+    level.source.announce(&names, directory_pair::follows(&engine.spec, level));
 }
 
 /// Copies one entry, with retries. Returns whether it is in place afterwards.
-pub(crate) fn apply_one(mover: &mut Mover<'_>, level: &Level, planned: Planned) -> bool {
+pub(crate) fn apply_one(mover: &mut Mover<'_>, level: &DirectoryPair, planned: Planned) -> bool {
     apply_opened(mover, level, planned, None)
 }
 
 /// Copies one entry whose file the source half has already opened.
 pub(crate) fn apply_opened(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     mut planned: Planned,
     mut opened: Option<Opened>,
 ) -> bool {
@@ -87,7 +87,7 @@ pub(crate) fn apply_opened(
             Err(error) => error,
         };
         error.attempt = attempt;
-        let lifted = is_locked_out(error.errno) && level::lift_directory(engine, level);
+        let lifted = is_locked_out(error.errno) && directory_pair::lift_directory(engine, level);
         if in_place || (!lifted && !engine.may_pass(&error, attempt)) {
             engine.error(error);
             mover.tell_unrepaired();
@@ -109,7 +109,7 @@ pub(crate) fn apply_opened(
 /// Counts, times and reports the action on an entry.
 pub(crate) fn account(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     planned: &Planned,
     moved: CopyResult,
     started: Instant,
@@ -176,8 +176,9 @@ pub(crate) fn account(
     activity::did(activity::ENTRY_WORK);
     let moved_bytes = moved.bytes;
     if engine.spec.policy.digest.is_some() {
-        let kept = action == Action::Skipped && !made::is_equal_there(mover.engine, level, planned);
-        made::tell_made(mover, level, record, (action, moved), kept, started.elapsed());
+        let kept = action == Action::Skipped
+            && !manifest_records::is_equal_there(mover.engine, level, planned);
+        manifest_records::tell_made(mover, level, record, (action, moved), kept, started.elapsed());
     }
     let elapsed_us = started.elapsed().as_micros() as u64;
     let path = || level.source_path(record.name.as_bytes());

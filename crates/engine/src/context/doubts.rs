@@ -6,7 +6,7 @@ use dmover_schedule::sync::Mutex;
 use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
 
-use crate::coordinator_client::Desk;
+use crate::coordinator_client::CoordinatorLink;
 use crate::mover_report::ReportItem;
 use crate::recheck::Doubtful;
 
@@ -27,7 +27,7 @@ pub(crate) struct Doubts {
     keeps_journal: bool,
     /// Another run compares files that were open for writing in this one.
     pub notes_writers: bool,
-    desk: Desk,
+    coordinator: CoordinatorLink,
 }
 
 impl Doubts {
@@ -36,7 +36,7 @@ impl Doubts {
         earlier: Doubtful,
         open_files: Option<OpenFiles>,
         (verb, keeps_journal): (Verb, bool),
-        desk: Desk,
+        coordinator: CoordinatorLink,
     ) -> Self {
         Self {
             earlier,
@@ -46,13 +46,13 @@ impl Doubts {
             files_asked: AtomicU64::new(0),
             keeps_journal,
             notes_writers: keeps_journal || verb == Verb::Copy,
-            desk,
+            coordinator,
         }
     }
 
     /// Records that the next pass must compare this path.
     pub fn add(&self, path: TreePath) {
-        if self.desk.tell(|| ReportItem::Doubt(path.clone())) {
+        if self.coordinator.tell(|| ReportItem::Doubt(path.clone())) {
             return;
         }
         match &self.open_files {
@@ -70,7 +70,7 @@ impl Doubts {
     /// Copies a doubt about one name of a file to all its names, because that name may vanish before the next pass.
     pub fn share(&self, of: Identity, names: &[FileRef]) {
         let place = |file: &FileRef| file.directory.path.join(file.name.as_bytes());
-        let known = self.desk.is_remote() || lock(&self.writers).contains(&of);
+        let known = self.coordinator.is_remote() || lock(&self.writers).contains(&of);
         if self.notes_writers && known {
             self.share_of(of, names.iter().map(place).collect());
         }
@@ -78,7 +78,7 @@ impl Doubts {
 
     /// Copies a doubt about one name of a file to the names at these paths.
     pub fn share_of(&self, of: Identity, names: Vec<TreePath>) {
-        if !self.desk.tell(|| ReportItem::SharedDoubts(of, names.clone()))
+        if !self.coordinator.tell(|| ReportItem::SharedDoubts(of, names.clone()))
             && lock(&self.writers).contains(&of)
         {
             for name in names {
@@ -89,7 +89,7 @@ impl Doubts {
 
     /// Records that a file with several names is open for writing.
     pub fn note_writer(&self, of: Identity) {
-        if !self.desk.tell(|| ReportItem::Writer(of)) {
+        if !self.coordinator.tell(|| ReportItem::Writer(of)) {
             lock(&self.writers).insert(of);
         }
     }
@@ -104,7 +104,7 @@ impl Doubts {
     /// Moves doubts about renamed entries to their new names.
     pub fn carry(&self, moves: &[(&TreePath, &TreePath)]) {
         let owned = || moves.iter().map(|(from, to)| ((*from).clone(), (*to).clone())).collect();
-        if !self.desk.tell(|| ReportItem::Moved(owned())) {
+        if !self.coordinator.tell(|| ReportItem::Moved(owned())) {
             lock(&self.found).extend(self.earlier.carry(moves));
         }
     }
@@ -122,7 +122,7 @@ impl Doubts {
     /// Records that an entry is equal to its source, or gone, so that it is not doubtful any more.
     pub fn settle(&self, is_directory: bool, path: impl FnOnce() -> TreePath) {
         if let Some(path) = self.earlier.settles(is_directory, path)
-            && !self.desk.tell(|| ReportItem::Settled(path.clone()))
+            && !self.coordinator.tell(|| ReportItem::Settled(path.clone()))
         {
             self.earlier.settled(path);
         }

@@ -4,7 +4,7 @@ use dmover_observe::lock;
 use dmover_schedule::sync::Mutex;
 use std::collections::BTreeSet;
 
-use crate::coordinator_client::Desk;
+use crate::coordinator_client::CoordinatorLink;
 use crate::delete_guard::Guard;
 use crate::following::Following;
 use crate::mover_report::{ReportItem, collect_had};
@@ -22,26 +22,31 @@ pub(crate) struct Pass {
     looks_again: Mutex<Option<String>>,
     /// Directories that should be deleted but contain entries that stay.
     held: Mutex<BTreeSet<PathBytes>>,
-    desk: Desk,
+    coordinator: CoordinatorLink,
 }
 
 impl Pass {
     /// `follows`: the pass scans only paths that a change feed has reported.
-    pub fn new(guard: Guard, sharing: Option<Sharing>, follows: bool, desk: Desk) -> Self {
+    pub fn new(
+        guard: Guard,
+        sharing: Option<Sharing>,
+        follows: bool,
+        coordinator: CoordinatorLink,
+    ) -> Self {
         Self {
             guard,
             sharing,
             following: follows.then(Following::default),
             looks_again: Mutex::default(),
             held: Mutex::default(),
-            desk,
+            coordinator,
         }
     }
 
     /// Requests another full scan, because nothing else can correct this.
     pub fn look_again(&self, why: &str) {
         match &self.following {
-            _ if self.desk.tell(|| ReportItem::LookAgain(why.to_owned())) => {}
+            _ if self.coordinator.tell(|| ReportItem::LookAgain(why.to_owned())) => {}
             Some(following) => following.look_at_all(why),
             None => *lock(&self.looks_again) = Some(why.to_owned()),
         }
@@ -65,7 +70,7 @@ impl Pass {
 
     /// Records a directory that should be deleted but contains entries that stay.
     pub fn hold(&self, directory: PathBytes) {
-        self.desk.tell(|| ReportItem::Held(directory.clone()));
+        self.coordinator.tell(|| ReportItem::Held(directory.clone()));
         lock(&self.held).insert(directory);
     }
 
@@ -77,7 +82,7 @@ impl Pass {
     /// Adds entries that the destination had before the pass.
     pub fn had(&self, entries: u64) {
         self.guard.had(entries);
-        if self.desk.is_remote() {
+        if self.coordinator.is_remote() {
             collect_had(entries);
         }
     }

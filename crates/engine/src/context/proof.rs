@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::control::{Control, StopReason};
-use crate::coordinator_client::Desk;
+use crate::coordinator_client::CoordinatorLink;
 use crate::hash_guesses::Guesses;
 use crate::mover_report::ReportItem;
 use crate::recorder::Recorder;
@@ -30,7 +30,7 @@ pub(crate) struct Proof {
     sealed: Mutex<VecDeque<Carried>>,
     /// Which functions digests of 64 digits had so far, in lists that do not name the function.
     pub guesses: Guesses,
-    desk: Desk,
+    coordinator: CoordinatorLink,
     control: Arc<Control>,
 }
 
@@ -39,7 +39,7 @@ impl Proof {
     pub fn new(
         recorder: Option<Arc<Recorder>>,
         known: KnownPaths,
-        desk: Desk,
+        coordinator: CoordinatorLink,
         control: Arc<Control>,
     ) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Proof {
             kept_times: Mutex::default(),
             sealed: Mutex::default(),
             guesses: Guesses::default(),
-            desk,
+            coordinator,
             control,
         }
     }
@@ -62,8 +62,8 @@ impl Proof {
     pub fn keep(&self, record: impl FnOnce() -> Record) {
         let Some(recorder) = &self.recorder else { return };
         let record = record();
-        if self.desk.is_remote() {
-            self.desk.tell(|| ReportItem::Record(Box::new(record)));
+        if self.coordinator.is_remote() {
+            self.coordinator.tell(|| ReportItem::Record(Box::new(record)));
         } else if !recorder.keep(&record) {
             self.control.stop(StopReason::Manifest);
         }
@@ -72,7 +72,7 @@ impl Proof {
     /// Records that an entry is missing in the manifest, which is then incomplete.
     pub fn leave_out(&self) {
         if let Some(recorder) = &self.recorder
-            && !self.desk.tell(|| ReportItem::LeftOut)
+            && !self.coordinator.tell(|| ReportItem::LeftOut)
         {
             recorder.note_left_out();
         }
@@ -81,7 +81,7 @@ impl Proof {
     /// Whether the manifest that a tree is compared with has these paths, or why that is not known.
     pub fn known(&self, paths: &[TreePath]) -> Result<Vec<bool>, String> {
         if let Some(Answer::Known(known)) =
-            self.desk.ask(|| CoordinatorRequest::Known(paths.to_vec()))
+            self.coordinator.ask(|| CoordinatorRequest::Known(paths.to_vec()))
         {
             return known;
         }
@@ -100,7 +100,7 @@ impl Proof {
         if carried.content.is_none() {
             return;
         }
-        self.desk.tell(|| ReportItem::Sealed(Box::new(carried.clone())));
+        self.coordinator.tell(|| ReportItem::Sealed(Box::new(carried.clone())));
         let sealed = &mut *lock(&self.sealed);
         if sealed.len() == SEALED_MAX {
             sealed.pop_front();
@@ -111,7 +111,7 @@ impl Proof {
     /// The result of a large file that was just sealed.
     pub fn sealed(&self, identity: Identity) -> Option<Carried> {
         let known = lock(&self.sealed).iter().rev().find(|c| c.of == identity).cloned();
-        known.or_else(|| match self.desk.ask(|| CoordinatorRequest::Sealed(identity)) {
+        known.or_else(|| match self.coordinator.ask(|| CoordinatorRequest::Sealed(identity)) {
             Some(Answer::Sealed(carried)) => carried.map(|carried| *carried),
             _ => None,
         })
@@ -131,15 +131,17 @@ impl Proof {
     /// The times that a directory must get after repairs below it.
     pub fn kept_times(&self, path: &TreePath) -> Option<Times> {
         let known = lock(&self.kept_times).get(path).copied();
-        known.or_else(|| match self.desk.ask(|| CoordinatorRequest::KeptTimes(path.clone())) {
-            Some(Answer::KeptTimes(times)) => times,
-            _ => None,
+        known.or_else(|| {
+            match self.coordinator.ask(|| CoordinatorRequest::KeptTimes(path.clone())) {
+                Some(Answer::KeptTimes(times)) => times,
+                _ => None,
+            }
         })
     }
 
     /// Records the times of a directory.
     pub fn keep_times(&self, path: TreePath, times: Times, unless_known: bool) {
-        self.desk.tell(|| ReportItem::KeptTimes(path.clone(), times, unless_known));
+        self.coordinator.tell(|| ReportItem::KeptTimes(path.clone(), times, unless_known));
         let mut all = lock(&self.kept_times);
         if !unless_known || !all.contains_key(&path) {
             all.insert(path, times);

@@ -4,7 +4,7 @@ use dmover_model::{
     DifferenceKind, DifferenceSet, EntryError, ErrorClass, Event, JobSpec, LossKind, Note,
     PathBytes, Side, Verb,
 };
-use dmover_observe::{Counter, Counters, Monitor, Slow, Slowest, Spread, lock};
+use dmover_observe::{Counter, Counters, Monitor, Quantity, Slow, Slowest, lock};
 use dmover_plan::breaker::Breaker;
 use dmover_schedule::sync::Mutex;
 use dmover_schedule::time::Instant;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::control::{Control, StopReason};
-use crate::coordinator_client::Desk;
-use crate::mover_report::{MoverReport, ReportItem, collect_count, collect_slow, collect_spread};
+use crate::coordinator_client::CoordinatorLink;
+use crate::mover_report::{MoverReport, ReportItem, collect_count, collect_quantity, collect_slow};
 
 /// Counts of errors and losses by kind, for the report.
 #[derive(Debug, Default, Clone)]
@@ -31,7 +31,7 @@ pub(crate) struct Reports {
     monitor: Arc<dyn Monitor>,
     pub counters: Arc<Counters>,
     pub slowest: Slowest,
-    pub desk: Desk,
+    pub coordinator: CoordinatorLink,
     control: Arc<Control>,
     /// Where errors are recorded, if not in a journal.
     pub failures: Option<Failures>,
@@ -51,7 +51,7 @@ pub(crate) struct Reports {
 pub(crate) struct Receivers {
     pub monitor: Arc<dyn Monitor>,
     pub counters: Arc<Counters>,
-    pub desk: Desk,
+    pub coordinator: CoordinatorLink,
     pub control: Arc<Control>,
     /// Where errors are recorded, if not in a journal.
     pub failures: Option<Failures>,
@@ -60,14 +60,14 @@ pub(crate) struct Receivers {
 impl Reports {
     /// `keeps_journal`: the job has a journal, which records errors.
     pub fn new(spec: Arc<JobSpec>, receivers: Receivers, keeps_journal: bool) -> Self {
-        let Receivers { monitor, counters, desk, control, failures } = receivers;
+        let Receivers { monitor, counters, coordinator, control, failures } = receivers;
         Self {
             started: Instant::now(),
             spec,
             monitor,
             counters,
             slowest: Slowest::default(),
-            desk,
+            coordinator,
             control,
             failures,
             keeps_journal,
@@ -85,28 +85,28 @@ impl Reports {
 
     pub fn add(&self, counter: Counter, amount: u64) {
         self.counters.add(counter, amount);
-        if self.desk.is_remote() {
+        if self.coordinator.is_remote() {
             collect_count(counter, amount);
         }
     }
 
     /// Adds a value to a histogram: microseconds or bytes.
-    pub fn spread(&self, spread: Spread, value: u64) {
-        self.counters.note(spread, value);
-        if self.desk.is_remote() {
-            collect_spread(spread, value);
+    pub fn measure(&self, quantity: Quantity, value: u64) {
+        self.counters.note(quantity, value);
+        if self.coordinator.is_remote() {
+            collect_quantity(quantity, value);
         }
     }
 
     /// Records a copied or read entry.
     pub fn done(&self, elapsed_us: u64, bytes: u64) {
-        self.spread(Spread::EntryDuration, elapsed_us);
-        self.spread(Spread::EntrySize, bytes);
+        self.measure(Quantity::EntryDuration, elapsed_us);
+        self.measure(Quantity::EntrySize, bytes);
     }
 
     /// Records how long an entry took.
     pub fn slow(&self, elapsed_us: u64, bytes: u64, path: impl FnOnce() -> PathBytes) {
-        if !self.desk.is_remote() {
+        if !self.coordinator.is_remote() {
             return self.slowest.note(elapsed_us, bytes, path);
         }
         // Only what is among the slowest of this mover may be among those of all.
@@ -122,7 +122,7 @@ impl Reports {
     /// Reports an entry that failed for good. `recorded` is called with an error that goes to the journal, before others see
     /// it: what it records goes to the journal at the same time.
     pub fn error(&self, error: EntryError, recorded: impl FnOnce(&EntryError)) {
-        if self.desk.tell(|| ReportItem::Error(error.clone())) {
+        if self.coordinator.tell(|| ReportItem::Error(error.clone())) {
             self.troubled.store(true, Ordering::Release);
             log(&error);
             return;
@@ -194,8 +194,8 @@ impl Reports {
     }
 
     pub fn note(&self, note: Note, path: impl FnOnce() -> PathBytes) {
-        if self.desk.is_remote() {
-            self.desk.tell(|| ReportItem::Note { path: path(), note });
+        if self.coordinator.is_remote() {
+            self.coordinator.tell(|| ReportItem::Note { path: path(), note });
             return;
         }
         self.count(match note {
@@ -228,7 +228,7 @@ impl Reports {
         let (told_path, told_detail) = (&path, &detail);
         let said =
             || ReportItem::Loss { path: told_path.clone(), kind, detail: told_detail.clone() };
-        if self.desk.tell(said) {
+        if self.coordinator.tell(said) {
             return;
         }
         let allowed = self.spec.policy.allow_loss.has(kind);
@@ -248,7 +248,7 @@ impl Reports {
     /// Passes an event to the monitor, here or at the coordinator.
     pub fn show(&self, event: Event) {
         let said = match event {
-            _ if !self.desk.is_remote() => return self.monitor.event(&event),
+            _ if !self.coordinator.is_remote() => return self.monitor.event(&event),
             Event::Item(item) => ReportItem::Item(item),
             Event::Digest(digest) => ReportItem::Digest(digest),
             Event::Checked { path, number, verdict, guessed } => {
@@ -266,7 +266,7 @@ impl Reports {
             | Event::Unlocked { .. }
             | Event::Paused { .. } => return,
         };
-        self.desk.tell(|| said);
+        self.coordinator.tell(|| said);
     }
 
     /// Records that content was copied, so errors are not systemic.

@@ -14,7 +14,7 @@ use super::Then;
 use crate::bounds::Bounds;
 use crate::context::{Forbidden, Places, Receivers, RootTable};
 use crate::control::Control;
-use crate::coordinator_client::Desk;
+use crate::coordinator_client::CoordinatorLink;
 use crate::fleet::Fleets;
 use crate::job_list::JobList;
 use crate::recorder::Recorder;
@@ -141,7 +141,7 @@ pub(super) fn receivers(job: &Job, failures: Option<Failures>) -> Receivers {
     Receivers {
         monitor: Arc::clone(&job.observers.monitor),
         counters: Arc::clone(&job.observers.counters),
-        desk: Desk::default(),
+        coordinator: CoordinatorLink::default(),
         control: Arc::clone(&job.control),
         failures,
     }

@@ -19,8 +19,8 @@ use dmover_plan::temporary::is_temporary;
 use std::sync::Arc;
 
 use crate::context::Engine;
+use crate::directory_pair::{self, DirectoryPair, SourceDirectory, TargetDirectory};
 use crate::extra::{self, ExtraEntry};
-use crate::level::{self, Level, SourceDirectory, TargetDirectory};
 use crate::mover::Mover;
 use crate::planned::Planned;
 use crate::queue::Class;
@@ -53,7 +53,7 @@ pub(crate) fn deletes_as_it_goes(engine: &Engine) -> bool {
 }
 
 /// Records or deletes names that only the destination directory has.
-pub(crate) fn collect_extra(mover: &mut Mover<'_>, level: &Level, seen: &SeenNames) {
+pub(crate) fn collect_extra(mover: &mut Mover<'_>, level: &DirectoryPair, seen: &SeenNames) {
     if is_in_trash(mover.engine, level) {
         return;
     }
@@ -72,14 +72,14 @@ pub(crate) fn collect_extra(mover: &mut Mover<'_>, level: &Level, seen: &SeenNam
 }
 
 /// Whether a directory is in a trash, although the source has one of that name as well.
-fn is_in_trash(engine: &Engine, level: &Level) -> bool {
+fn is_in_trash(engine: &Engine, level: &DirectoryPair) -> bool {
     let target = level.target.as_ref();
     !engine.spec.clears_all()
         && target.is_some_and(|target| is_trash_of_both(target, &level.source))
 }
 
 /// Removes a directory before an entry of another type replaces it. Returns whether it will be deleted.
-pub(crate) fn clear(mover: &mut Mover<'_>, level: &Level, planned: &Planned) -> bool {
+pub(crate) fn clear(mover: &mut Mover<'_>, level: &DirectoryPair, planned: &Planned) -> bool {
     let Some(found) = &planned.existing else { return false };
     let metadata = &planned.record.metadata;
     let goes = clear_name(mover, level, planned.record.destination_name(), found);
@@ -94,7 +94,7 @@ pub(crate) fn clear(mover: &mut Mover<'_>, level: &Level, planned: &Planned) -> 
 /// reason against it was reported.
 pub(crate) fn clear_for_link(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     name: &Name,
     found: &Metadata,
 ) -> bool {
@@ -106,7 +106,7 @@ pub(crate) fn clear_for_link(
 }
 
 /// Returns whether the name will be deleted.
-fn clear_name(mover: &mut Mover<'_>, level: &Level, name: &Name, found: &Metadata) -> bool {
+fn clear_name(mover: &mut Mover<'_>, level: &DirectoryPair, name: &Name, found: &Metadata) -> bool {
     let Some(target) = &level.target else { return false };
     let mut extra = Vec::new();
     let (root, holder) = (TreePath::root(), target.holder());
@@ -142,14 +142,14 @@ fn clear_name(mover: &mut Mover<'_>, level: &Level, name: &Name, found: &Metadat
 }
 
 /// Reports that a rule keeps the entry in the way.
-pub(crate) fn tell_kept(engine: &Engine, level: &Level, name: &Name, words: &str) {
+pub(crate) fn tell_kept(engine: &Engine, level: &DirectoryPair, name: &Name, words: &str) {
     let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
     let path = level.target_path(name.as_bytes());
     engine.error(EntryError::plain(side, Operation::Create, class, path, words));
 }
 
 /// Handles a name that the source no longer has.
-pub(crate) fn gone_name(mover: &mut Mover<'_>, level: &Level, name: &Name) {
+pub(crate) fn gone_name(mover: &mut Mover<'_>, level: &DirectoryPair, name: &Name) {
     let deletes = mover.engine.spec.delete_policy().is_some() && !is_in_trash(mover.engine, level);
     let Some(target) = level.target.as_ref().filter(|_| deletes) else { return };
     if target.folds_case {
@@ -173,7 +173,7 @@ pub(crate) fn gone_name(mover: &mut Mover<'_>, level: &Level, name: &Name) {
 /// Adds a name to the extra names. Returns whether it is a directory to enter.
 fn note_extra(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     extra: &ExtraEntry<'_>,
     all: &mut Vec<ExtraNames>,
     in_the_way: bool,
@@ -289,7 +289,7 @@ fn delete_names(mover: &mut Mover<'_>, extra: &ExtraNames) -> Result<(), EntryEr
     let root = engine.root(at.root)?;
     let place = at.path.join_path(&extra.below);
     let shown = |name: &Name| root.destination_path(&place, name.as_bytes());
-    let Some(target) = level::open_target(engine, &root, &place, extra.holder)? else {
+    let Some(target) = directory_pair::open_target(engine, &root, &place, extra.holder)? else {
         return Ok(());
     };
     // Whatever holds the names may be back at the source, and then they are not extra any more.
@@ -474,14 +474,14 @@ fn extra_in(
     left: &mut Vec<TreePath>,
 ) -> Result<(), EntryError> {
     let engine = mover.engine;
-    let source = level::open_source(engine, root, &path)?;
-    let target = match level::open_target(engine, root, &path, Identity::default()) {
+    let source = directory_pair::open_source(engine, root, &path)?;
+    let target = match directory_pair::open_target(engine, root, &path, Identity::default()) {
         // The directory could not be created, which was reported.
         Err(error) if is_absent(&error) => return Ok(()),
         opened => opened?,
     };
     let (root_id, root, ancestors) = (at.root, Arc::clone(root), Vec::new());
-    let level = Level { root_id, root, path, source, target, base: None, ancestors };
+    let level = DirectoryPair { root_id, root, path, source, target, base: None, ancestors };
     let times = |of: Option<&Metadata>| of.map(|of| of.mtime);
     let target = level.target.as_ref().map(|target| &target.metadata);
     if engine.facts.is_resumed && times(target) != times(Some(&level.source.metadata)) {
@@ -520,7 +520,7 @@ fn extra_in(
 }
 
 /// Removes directories in the way of entries of another type that an earlier run found but did not remove.
-fn clear_again(mover: &mut Mover<'_>, level: &Level) -> Result<(), EntryError> {
+fn clear_again(mover: &mut Mover<'_>, level: &DirectoryPair) -> Result<(), EntryError> {
     let Some(target) = &level.target else { return Ok(()) };
     let mut in_the_way = Vec::new();
     extra::each_name(mover, target.holder(), |mover, name| {

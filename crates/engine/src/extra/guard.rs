@@ -48,10 +48,10 @@ impl Guard {
         if let Some(doubt) = self.doubts(engine) {
             return OnTheWay::Stay(doubt);
         }
-        if engine.reports.desk.is_remote() {
+        if engine.reports.coordinator.is_remote() {
             // How many may go, and what others could not read, the coordinator knows.
             let Some(Answer::OnTheWay(answer)) =
-                engine.reports.desk.ask(|| CoordinatorRequest::OnTheWay(names))
+                engine.reports.coordinator.ask(|| CoordinatorRequest::OnTheWay(names))
             else {
                 return OnTheWay::Stay(WithheldReason::Stopped);
             };
@@ -160,7 +160,7 @@ pub(crate) fn foretell_withheld(engine: &Engine) {
 
 /// Records that these names stay. An entry that needs one of these places is reported as an error.
 pub(crate) fn withhold(engine: &Engine, names: &[ExtraNames], reason: &WithheldReason) {
-    if engine.reports.desk.tell(|| ReportItem::Withheld(names.to_vec(), reason.clone())) {
+    if engine.reports.coordinator.tell(|| ReportItem::Withheld(names.to_vec(), reason.clone())) {
         return;
     }
     let mut withheld = lock(&engine.pass.guard.withheld);

@@ -7,8 +7,8 @@ use dmover_plan::filter::Filter;
 use dmover_plan::temporary::is_temporary;
 
 use crate::context::Engine;
+use crate::directory_pair::{DirectoryPair, TargetDirectory};
 use crate::finding::{self, Finding};
-use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 
 pub(crate) mod delete;
@@ -38,7 +38,7 @@ pub(crate) fn note_had(mover: &Mover<'_>, entries: u64) {
 }
 
 /// Whether to remember the names of a source directory, to find extra names at the destination.
-pub(crate) fn looks_for_extra(engine: &Engine, level: &Level) -> bool {
+pub(crate) fn looks_for_extra(engine: &Engine, level: &DirectoryPair) -> bool {
     let policy = &engine.spec.policy;
     let told = policy.verify.as_ref().is_some_and(|policy| policy.extra);
     let deleted = delete::deletes_as_it_goes(engine);
@@ -47,7 +47,7 @@ pub(crate) fn looks_for_extra(engine: &Engine, level: &Level) -> bool {
 }
 
 /// Reports or deletes names that only the destination directory has.
-pub(crate) fn deal_with_extra(mover: &mut Mover<'_>, level: &Level, seen: &SeenNames) {
+pub(crate) fn deal_with_extra(mover: &mut Mover<'_>, level: &DirectoryPair, seen: &SeenNames) {
     if mover.engine.spec.verb.fills() {
         return delete::collect_extra(mover, level, seen);
     }
@@ -60,7 +60,7 @@ pub(crate) fn deal_with_extra(mover: &mut Mover<'_>, level: &Level, seen: &SeenN
     }
 }
 
-fn tell_extra_name(engine: &Engine, level: &Level, extra: &ExtraEntry<'_>) -> bool {
+fn tell_extra_name(engine: &Engine, level: &DirectoryPair, extra: &ExtraEntry<'_>) -> bool {
     let ExtraEntry { at, name, found, .. } = extra;
     if finding::is_untouched(engine, found) && found.kind != EntryKind::Directory {
         return false;
@@ -75,7 +75,7 @@ fn tell_extra_name(engine: &Engine, level: &Level, extra: &ExtraEntry<'_>) -> bo
 /// returns true.
 pub(crate) fn walk_extra(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     known: &dyn Fn(&[u8]) -> Result<bool, CallFailed>,
     visit: &mut dyn FnMut(&mut Mover<'_>, ExtraEntry<'_>) -> bool,
 ) -> Result<(), EntryError> {
@@ -92,7 +92,7 @@ pub(crate) fn walk_extra(
 /// Visits everything below a directory that only the destination has.
 pub(crate) fn walk_below(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     top: &TargetDirectory,
     first: TreePath,
     visit: &mut dyn FnMut(&mut Mover<'_>, ExtraEntry<'_>) -> bool,
@@ -120,7 +120,7 @@ pub(crate) fn walk_below(
 /// Visits one name. Returns whether it is a directory to enter.
 pub(crate) fn visit_extra(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     (holder, at): (Holder<'_>, &TreePath),
     name: &Name,
     visit: &mut dyn FnMut(&mut Mover<'_>, ExtraEntry<'_>) -> bool,
@@ -166,7 +166,7 @@ pub(crate) fn visit_extra(
 
 fn is_admitted_below(
     filter: &Filter,
-    level: &Level,
+    level: &DirectoryPair,
     at: &TreePath,
     name: &Name,
     found: &Metadata,

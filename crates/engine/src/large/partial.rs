@@ -9,14 +9,14 @@ use dmover_model::{
 };
 
 use crate::context::Engine;
+use crate::directory_pair::{self, DirectoryPair, TargetDirectory};
 use crate::large;
-use crate::level::{self, Level, TargetDirectory};
 use crate::mover::Mover;
 
 /// Continues the work of an earlier run on this file. `None`: it was useless and was removed.
 pub(super) fn continue_partial<'t>(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     target: &'t TargetDirectory,
     of: &FileRef,
     supply: &OpenedSource,
@@ -68,7 +68,7 @@ fn flush_temporary(mover: &Mover<'_>, large: &LargeFile) -> Result<Timestamp, En
     // Not through the source, whose host may be out of reach.
     let at = &large.file.directory;
     let root = mover.engine.root(at.root)?;
-    let target = level::open_target(mover.engine, &root, &at.path, at.destination)?;
+    let target = directory_pair::open_target(mover.engine, &root, &at.path, at.destination)?;
     let target = target.ok_or_else(|| without_target(mover.engine, large))?;
     let unfinished = large::open_temporary(mover, &target, large)?;
     let last = large.file.destination_name.as_bytes();
@@ -76,7 +76,7 @@ fn flush_temporary(mover: &Mover<'_>, large: &LargeFile) -> Result<Timestamp, En
 }
 
 /// Removes what an earlier run left of this file.
-pub(super) fn discard_partial(mover: &mut Mover<'_>, level: &Level) {
+pub(super) fn discard_partial(mover: &mut Mover<'_>, level: &DirectoryPair) {
     let Some(partial) = mover.lease.task.partial.as_deref() else { return };
     let Some(target) = &level.target else { return };
     if remove_temporary(target, &partial.temporary) {
@@ -97,8 +97,9 @@ pub(super) fn without_target(engine: &Engine, large: &LargeFile) -> EntryError {
 pub(crate) fn remove_unneeded(engine: &Engine, unneeded: &Unneeded) {
     let Unneeded { root, directory, temporary } = unneeded;
     let anywhere = Identity::default();
-    let target =
-        engine.root(*root).and_then(|root| level::open_target(engine, &root, directory, anywhere));
+    let target = engine
+        .root(*root)
+        .and_then(|root| directory_pair::open_target(engine, &root, directory, anywhere));
     match target {
         Ok(Some(target)) => large_file::remove_unneeded(&target, temporary),
         Ok(None) => {}

@@ -5,7 +5,7 @@ use dmover_model::{FileRef, LinkGroup, Metadata, Name};
 
 use super::Mover;
 use crate::context::Engine;
-use crate::level::Level;
+use crate::directory_pair::DirectoryPair;
 use crate::planned::{CopyResult, Planned};
 
 /// What a verb does with the entries that a scan finds.
@@ -14,7 +14,7 @@ pub(crate) trait Strategy: Sync {
     fn entry(
         &self,
         mover: &mut Mover<'_>,
-        level: &Level,
+        level: &DirectoryPair,
         planned: &Planned,
         opened: Option<Opened>,
     ) -> Result<CopyResult, WriteError>;
@@ -23,7 +23,7 @@ pub(crate) trait Strategy: Sync {
     fn large_file(
         &self,
         mover: &mut Mover<'_>,
-        level: &Level,
+        level: &DirectoryPair,
         which: (&FileRef, u32),
     ) -> Result<(), WriteError>;
 
@@ -31,14 +31,19 @@ pub(crate) trait Strategy: Sync {
     fn is_in_parts(&self, mover: &Mover<'_>, metadata: &Metadata) -> bool;
 
     /// Deals with a directory that was entered, before its names are read.
-    fn directory(&self, mover: &mut Mover<'_>, level: &Level);
+    fn directory(&self, mover: &mut Mover<'_>, level: &DirectoryPair);
 
     /// Deals with the names of one inode.
     fn links(&self, mover: &mut Mover<'_>, group: &LinkGroup);
 
     /// Whether regular files of a directory are opened before their metadata is known.
-    fn opens_at_sight(&self, engine: &Engine, level: &Level) -> bool;
+    fn opens_at_sight(&self, engine: &Engine, level: &DirectoryPair) -> bool;
 
     /// Deals with a regular file by opening it. Returns the name if anything about it is unusual.
-    fn file_at_sight(&self, mover: &mut Mover<'_>, level: &Level, name: Name) -> Option<Name>;
+    fn file_at_sight(
+        &self,
+        mover: &mut Mover<'_>,
+        level: &DirectoryPair,
+        name: Name,
+    ) -> Option<Name>;
 }

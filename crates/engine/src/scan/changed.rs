@@ -10,8 +10,8 @@ use dmover_plan::temporary::is_temporary;
 
 use crate::context::Engine;
 use crate::directory;
+use crate::directory_pair::DirectoryPair;
 use crate::extra;
-use crate::level::Level;
 use crate::mover::Mover;
 use crate::scan;
 
@@ -62,7 +62,7 @@ pub(crate) fn scan_changed(mover: &mut Mover<'_>, root: RootId, places: Vec<Chan
 
 fn changed_place(
     mover: &mut Mover<'_>,
-    stack: &mut Vec<Level>,
+    stack: &mut Vec<DirectoryPair>,
     names: &mut Vec<Name>,
     place: ChangedPlace,
 ) -> Result<(), EntryError> {
@@ -86,14 +86,14 @@ fn changed_place(
     }
 }
 
-fn no_name_in(stack: &[Level], name: &[u8]) -> EntryError {
+fn no_name_in(stack: &[DirectoryPair], name: &[u8]) -> EntryError {
     no_name(stack[stack.len() - 1].source_path(name))
 }
 
 /// Makes `directory` the last of the stack, as far as both sides have it.
 fn go_down(
     mover: &mut Mover<'_>,
-    stack: &mut Vec<Level>,
+    stack: &mut Vec<DirectoryPair>,
     directory: &TreePath,
 ) -> Result<Way, EntryError> {
     let is_above = |upper: &TreePath| {
@@ -122,20 +122,28 @@ fn go_down(
     Ok(Way::There)
 }
 
-fn look_for(end: &LocalEnd, level: &Level, name: &[u8]) -> Result<Option<Metadata>, EntryError> {
+fn look_for(
+    end: &LocalEnd,
+    level: &DirectoryPair,
+    name: &[u8],
+) -> Result<Option<Metadata>, EntryError> {
     activity::at(Activity::SourceNames);
     end.present(&level.source, name)
 }
 
 /// Whether rules and file system limits include a directory.
-fn is_followed(engine: &Engine, level: &Level, name: &[u8], found: &Metadata) -> bool {
+fn is_followed(engine: &Engine, level: &DirectoryPair, name: &[u8], found: &Metadata) -> bool {
     let here = level.source.metadata.identity.mount;
     let elsewhere = here != level.root.mount && engine.spec.selection.one_file_system;
     let path = level.path.join(name);
     !elsewhere && engine.filter.admits(path.as_bytes(), found)
 }
 
-fn is_directory_there(mover: &Mover<'_>, level: &Level, name: &[u8]) -> Result<bool, EntryError> {
+fn is_directory_there(
+    mover: &Mover<'_>,
+    level: &DirectoryPair,
+    name: &[u8],
+) -> Result<bool, EntryError> {
     let Some(target) = &level.target else { return Ok(false) };
     let found = mover.session.local.existing(target, name, false)?;
     Ok(found.is_some_and(|(found, _)| found.kind == EntryKind::Directory))
@@ -143,7 +151,7 @@ fn is_directory_there(mover: &Mover<'_>, level: &Level, name: &[u8]) -> Result<b
 
 fn changed_name(
     mover: &mut Mover<'_>,
-    stack: &[Level],
+    stack: &[DirectoryPair],
     names: &mut Vec<Name>,
     name: Name,
     arrived: bool,
@@ -183,7 +191,7 @@ fn changed_name(
 }
 
 /// Copies the names of the last directory of the stack.
-fn take_changed(mover: &mut Mover<'_>, stack: &mut Vec<Level>, names: &mut Vec<Name>) {
+fn take_changed(mover: &mut Mover<'_>, stack: &mut Vec<DirectoryPair>, names: &mut Vec<Name>) {
     if names.is_empty() {
         return;
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::context::Engine;
 use crate::directory;
-use crate::level::Level;
+use crate::directory_pair::DirectoryPair;
 use crate::mover::Mover;
 use crate::plan_names;
 use crate::scan;
@@ -31,7 +31,7 @@ pub(crate) fn scan_paths(mover: &mut Mover<'_>, root: RootId, paths: Vec<TreePat
     };
     mover.report.outcome.dirty.push(top.reference());
     // The directories on the way to the last path; lists come mostly in order.
-    let mut stack: Vec<Level> = vec![top];
+    let mut stack: Vec<DirectoryPair> = vec![top];
     let mut names: Vec<Name> = Vec::new();
     for path in paths {
         let Some((directory, name)) = path.split_last() else {
@@ -80,7 +80,7 @@ fn listed_path(engine: &Engine, root: RootId, path: &TreePath) -> PathBytes {
 }
 
 /// Returns names of one directory as an ordinary scan task.
-fn hand_on_names(mover: &mut Mover<'_>, stack: &[Level], names: &mut Vec<Name>) {
+fn hand_on_names(mover: &mut Mover<'_>, stack: &[DirectoryPair], names: &mut Vec<Name>) {
     if !names.is_empty() {
         let directory = stack[stack.len() - 1].reference();
         let names = ScanNames::Listed(std::mem::take(names));
@@ -92,7 +92,7 @@ fn hand_on_names(mover: &mut Mover<'_>, stack: &[Level], names: &mut Vec<Name>) 
 /// Makes `directory` the last one of the stack.
 fn go_to(
     mover: &mut Mover<'_>,
-    stack: &mut Vec<Level>,
+    stack: &mut Vec<DirectoryPair>,
     directory: &TreePath,
 ) -> Result<(), EntryError> {
     while stack.len() > 1 && !is_above(&stack[stack.len() - 1].path, directory) {
@@ -107,7 +107,7 @@ fn go_to(
     Ok(())
 }
 
-fn hand_on_everything(mover: &mut Mover<'_>, top: &Level) -> Result<(), EntryError> {
+fn hand_on_everything(mover: &mut Mover<'_>, top: &DirectoryPair) -> Result<(), EntryError> {
     let names = mover.with_buffer(|_, buffer| top.source.names(buffer))?;
     let kind = TaskKind::Scan { directory: top.reference(), names: ScanNames::Listed(names) };
     mover.report.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });

@@ -21,10 +21,10 @@ use crate::apply;
 use crate::checked_tree;
 use crate::context::Engine;
 use crate::directory;
+use crate::directory_pair::{self, DirectoryPair, TargetDirectory};
 use crate::extra;
 use crate::finding;
-use crate::level::{self, Level, TargetDirectory};
-use crate::made;
+use crate::manifest_records;
 use crate::mover::Mover;
 use crate::mover_report::ReportItem;
 use crate::narrow;
@@ -61,7 +61,7 @@ impl Seen {
 
 /// A directory in progress, with its subdirectories that are still to do.
 struct Frame {
-    level: Level,
+    level: DirectoryPair,
     directories: VecDeque<Name>,
     node: FrameNode,
 }
@@ -104,7 +104,7 @@ fn scan_names(
     mut names: Vec<Name>,
     kind: ListedKind,
 ) -> Result<(), EntryError> {
-    let mut level = level::open_level(mover.engine, at)?;
+    let mut level = directory_pair::open_level(mover.engine, at)?;
     names.retain(|name| !mover.has_given(&level, name.as_bytes()));
     if let Some(target) = &mut level.target {
         // Names of a directory that this job has created are issued once. Other entries in it are found when an
@@ -124,7 +124,11 @@ fn scan_names(
 }
 
 /// Copies names of one directory that is already open, and returns the directory.
-pub(crate) fn take_listed(mover: &mut Mover<'_>, level: Level, names: Vec<Name>) -> Option<Level> {
+pub(crate) fn take_listed(
+    mover: &mut Mover<'_>,
+    level: DirectoryPair,
+    names: Vec<Name>,
+) -> Option<DirectoryPair> {
     let node = FrameNode::Inherited;
     let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
     take_names(mover, &mut frames, names.into_iter().map(Seen::of_any_kind).collect());
@@ -163,7 +167,7 @@ fn scan_root(mover: &mut Mover<'_>, at: &DirectoryRef) -> Result<(), EntryError>
 pub(crate) fn open_root(
     mover: &mut Mover<'_>,
     id: dmover_model::RootId,
-) -> Result<Level, EntryError> {
+) -> Result<DirectoryPair, EntryError> {
     let engine = mover.engine;
     let root = engine.root(id)?;
     let source = engine.end.open_source_root(&root.source)?;
@@ -176,14 +180,14 @@ pub(crate) fn open_root(
         let identity = target.metadata.identity;
         engine.places.forbidden.add(identity);
         engine.places.forbidden.add_in_layers(target);
-        engine.reports.desk.tell(|| ReportItem::Forbidden(identity));
+        engine.reports.coordinator.tell(|| ReportItem::Forbidden(identity));
     }
     let path = dmover_model::TreePath::root();
     let root = Arc::clone(&root);
-    let (base, ancestors) = (level::open_base(engine, &path), Vec::new());
-    let mut level = Level { root_id: id, root, path, source, target, base, ancestors };
+    let (base, ancestors) = (directory_pair::open_base(engine, &path), Vec::new());
+    let mut level = DirectoryPair { root_id: id, root, path, source, target, base, ancestors };
     narrow::narrow(mover.engine, &mut level)?;
-    made::keep_directory(engine, &level);
+    manifest_records::keep_directory(engine, &level);
     Ok(level)
 }
 
@@ -201,7 +205,8 @@ fn open_root_target(
         }
         return Ok(target);
     }
-    let mut target = level::accept(mover.engine, mover.engine.end.open_target_root(side)?)?;
+    let mut target =
+        directory_pair::accept(mover.engine, mover.engine.end.open_target_root(side)?)?;
     target.opened_up = mover.session.local.open_up(&target)?;
     directory::remove_leftovers(mover, &target, Some(source))?;
     Ok(Some(target))
@@ -225,7 +230,7 @@ pub(crate) fn scan_single(
         ancestors: Vec::new(),
     };
     let Some(name) = root.source.name().cloned() else { return Ok(()) };
-    let level = level::open_level_in(mover.engine, root, &at)?;
+    let level = directory_pair::open_level_in(mover.engine, root, &at)?;
     if let Some(target) = &level.target {
         directory::remove_leftovers(mover, target, None)?;
     }
@@ -260,7 +265,7 @@ fn descend(mover: &mut Mover<'_>, mut frames: Vec<Frame>) {
             continue;
         }
         let level = &frames[depth - 1].level;
-        if level::looks_for_unknown(&mover.engine.spec, level)
+        if directory_pair::looks_for_unknown(&mover.engine.spec, level)
             && !checked_tree::is_of_manifest(mover.engine, &level.path.join(name.as_bytes()))
         {
             continue;
@@ -291,7 +296,7 @@ fn descend(mover: &mut Mover<'_>, mut frames: Vec<Frame>) {
 
 /// What will be needed of directories that are entered: what a rule leaves out must not be touched, and every file below
 /// is opened if nothing is at the destination yet.
-fn needs_below(engine: &Engine, level: &Level) -> Needs {
+fn needs_below(engine: &Engine, level: &DirectoryPair) -> Needs {
     let is_new = level.target.as_ref().is_some_and(|target| target.made);
     let opens_files = is_new && engine.spec.verb.fills() && engine.filter.admits_all();
     Needs {
@@ -529,7 +534,10 @@ fn take_names(mover: &mut Mover<'_>, frames: &mut [Frame], names: Vec<Seen>) {
     let at_sight = !is_remote && mover.thread.strategy.opens_at_sight(mover.engine, &frame.level);
     if is_remote {
         let all: Vec<&[u8]> = names.iter().map(|seen| seen.name.as_bytes()).collect();
-        frame.level.source.look_ahead(&all, level::follows(&mover.engine.spec, &frame.level));
+        frame
+            .level
+            .source
+            .look_ahead(&all, directory_pair::follows(&mover.engine.spec, &frame.level));
     }
     let mut batch = Vec::with_capacity(if at_sight { 0 } else { names.len().min(BATCH) });
     // Announced: what it needs is on its way while the next one is planned, and while the one before is applied.
@@ -591,7 +599,7 @@ fn hand_on_deferred(mover: &mut Mover<'_>, frames: &mut [Frame]) {
 }
 
 /// Shows a directory to who wants to see entries.
-pub(crate) fn show_directory(engine: &Engine, level: &Level) {
+pub(crate) fn show_directory(engine: &Engine, level: &DirectoryPair) {
     if !engine.reports.wants_items() {
         return;
     }

@@ -7,7 +7,7 @@ use dmover_plan::temporary::is_temporary;
 use crate::apply;
 use crate::compare_content;
 use crate::context::Engine;
-use crate::level::{self, Level};
+use crate::directory_pair::{self, DirectoryPair};
 use crate::mover::Mover;
 use crate::plan_entry;
 use crate::plan_names;
@@ -21,7 +21,7 @@ pub(super) fn compare_chunk(engine: &Engine, length: u64) -> Option<u64> {
 }
 
 /// Whether regular files of a directory are opened on both sides before their metadata is known.
-pub(crate) fn compares_at_sight(engine: &Engine, level: &Level) -> bool {
+pub(crate) fn compares_at_sight(engine: &Engine, level: &DirectoryPair) -> bool {
     let both = level.target.as_ref().is_some_and(|target| !target.fresh);
     both && plan_names::asks_nothing_of_names(engine, level)
         && verify::compares_closely(&engine.spec)
@@ -30,7 +30,11 @@ pub(crate) fn compares_at_sight(engine: &Engine, level: &Level) -> bool {
 
 /// Compares a regular file that must be opened in any case: fstat is cheaper than stat by name. Returns the name if
 /// anything is unusual; the normal way then reports it.
-pub(crate) fn compare_at_sight(mover: &mut Mover<'_>, level: &Level, name: Name) -> Option<Name> {
+pub(crate) fn compare_at_sight(
+    mover: &mut Mover<'_>,
+    level: &DirectoryPair,
+    name: Name,
+) -> Option<Name> {
     let engine = mover.engine;
     let Some(target) = level.target.as_ref().filter(|_| !engine.control.is_stopping()) else {
         return Some(name);
@@ -83,7 +87,7 @@ fn compare_part(
     version: Version,
 ) -> Result<Vec<ByteRange>, EntryError> {
     let engine = mover.engine;
-    let level = level::open_level(engine, &task.file.directory)?;
+    let level = directory_pair::open_level(engine, &task.file.directory)?;
     let record = plan_entry::look(mover, &level, &task.file.name)?;
     let found =
         plan_entry::plan_record(mover, &level, record.clone()).and_then(|planned| planned.existing);

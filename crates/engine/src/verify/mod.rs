@@ -11,8 +11,8 @@ use dmover_local::source::Content;
 use dmover_model::JobSpec;
 use dmover_model::{
     Against, ByteRange, CompareTask, DifferenceDetail, DifferenceKind, DifferenceSet, EntryError,
-    EntryKind, EntryRecord, ErrorClass, FileRef, Identity, JudgeTask, LinkGroup, Metadata, Name,
-    NewNode, NewTask, Parent, PathBytes, RecordsTask, Side, TaskKind, Timestamp, VerifyLevel,
+    EntryKind, EntryRecord, ErrorClass, FileRef, FinishCompareTask, Identity, LinkGroup, Metadata,
+    Name, NewNode, NewTask, Parent, PathBytes, RecordsTask, Side, TaskKind, Timestamp, VerifyLevel,
     VerifyPolicy,
 };
 use dmover_observe::Counter;
@@ -22,8 +22,8 @@ use dmover_plan::{chunk, retry};
 use crate::alike;
 use crate::compare_content;
 use crate::context::Engine;
+use crate::directory_pair::{self, DirectoryPair, file_ref};
 use crate::finding::{self, Finding, Unrepaired};
-use crate::level::{self, Level, file_ref};
 use crate::mover::Mover;
 use crate::plan_entry;
 use crate::planned::{CopyResult, Planned};
@@ -76,7 +76,7 @@ fn with_unflushed(
 }
 
 /// Which differences count in a comparison with `found`.
-fn scope<'a>(engine: &'a Engine, level: &Level, found: &Metadata) -> Scope<'a> {
+fn scope<'a>(engine: &'a Engine, level: &DirectoryPair, found: &Metadata) -> Scope<'a> {
     let step = level.target.as_ref().map_or(1, |target| target.facts.shown_step_ns(found));
     Scope {
         level: engine.spec.verify_policy().level,
@@ -100,7 +100,7 @@ fn wanted_sight<'a>(
 /// Compares a source entry with the destination.
 pub(crate) fn verify_entry(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     planned: &Planned,
     round: u32,
 ) -> Result<CopyResult, WriteError> {
@@ -113,7 +113,7 @@ pub(crate) fn verify_entry(
 /// `round`: the number of attempts, for large files that separate tasks compare in parts.
 fn compare(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     planned: &Planned,
     round: Option<u32>,
 ) -> Result<Compared, EntryError> {
@@ -164,7 +164,7 @@ fn compare(
 /// again.
 fn conclude(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     planned: &Planned,
     mut finding: Finding,
 ) -> Result<(), WriteError> {
@@ -192,7 +192,7 @@ fn conclude(
 /// Differences that remain visible after a repair, such as an owner that cannot be set.
 fn left_over(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     planned: &Planned,
 ) -> Result<DifferenceSet, EntryError> {
     let engine = mover.engine;
@@ -231,7 +231,7 @@ fn tell_mended(mover: &mut Mover<'_>) -> bool {
 }
 
 /// Compares a directory itself.
-pub(crate) fn verify_directory(mover: &mut Mover<'_>, level: &Level) {
+pub(crate) fn verify_directory(mover: &mut Mover<'_>, level: &DirectoryPair) {
     let engine = mover.engine;
     let found = match &level.target {
         Some(target) if !target.fresh => target.metadata.clone(),
@@ -266,7 +266,7 @@ pub(crate) fn verify_directory(mover: &mut Mover<'_>, level: &Level) {
 }
 
 /// The remaining differences of a directory after its repair; `None` if the repair failed.
-fn repair_and_compare(mover: &mut Mover<'_>, level: &Level) -> Option<DifferenceSet> {
+fn repair_and_compare(mover: &mut Mover<'_>, level: &DirectoryPair) -> Option<DifferenceSet> {
     if !repair::repair_directory(mover, level) {
         return None;
     }
@@ -315,7 +315,7 @@ fn compare_link(
     anchor: &mut Option<(Identity, Finding)>,
 ) -> Result<Option<(PathBytes, EntryKind, Finding)>, EntryError> {
     let engine = mover.engine;
-    let level = level::open_level(engine, &file.directory)?;
+    let level = directory_pair::open_level(engine, &file.directory)?;
     let record = plan_entry::look(mover, &level, &file.name)?;
     let kind = record.metadata.kind;
     let path = level.target_path(file.destination_name.as_bytes());
@@ -343,7 +343,7 @@ fn compare_link(
 /// Starts a file again whose comparison failed.
 pub(crate) fn verify_again(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     name: &Name,
     round: u32,
 ) -> Result<(), WriteError> {
@@ -356,7 +356,7 @@ pub(crate) fn verify_again(
 
 fn compare_in_parts(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
     (found, common): (&Metadata, ByteRange),
     (chunk, round): (u64, u32),
@@ -365,7 +365,7 @@ fn compare_in_parts(
     let (source, destination) = (record.metadata.version(), found.version());
     let number = report_judge(
         mover,
-        JudgeTask {
+        FinishCompareTask {
             file: file.clone(),
             record: None,
             versions: (Some(source), destination),
@@ -384,13 +384,13 @@ fn compare_in_parts(
     mover.report.flush();
 }
 
-fn report_judge(mover: &mut Mover<'_>, judge: JudgeTask) -> usize {
-    let finish = TaskKind::Judge(Box::new(judge));
+fn report_judge(mover: &mut Mover<'_>, judge: FinishCompareTask) -> usize {
+    let finish = TaskKind::FinishCompare(Box::new(judge));
     mover.report.add_node(NewNode::new(Parent::Inherited, finish))
 }
 
 /// Finishes a file whose parts were compared.
-pub(crate) fn run_judge(mover: &mut Mover<'_>, task: &JudgeTask) {
+pub(crate) fn run_finish_compare(mover: &mut Mover<'_>, task: &FinishCompareTask) {
     let engine = mover.engine;
     let result = match &task.failure {
         Some(error) => Err((**error).clone()),
@@ -420,14 +420,14 @@ pub(crate) fn run_judge(mover: &mut Mover<'_>, task: &JudgeTask) {
     mover.report.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
 }
 
-fn judge(mover: &mut Mover<'_>, task: &JudgeTask) -> Result<(), EntryError> {
+fn judge(mover: &mut Mover<'_>, task: &FinishCompareTask) -> Result<(), EntryError> {
     let ranges = merged(task.differing.clone());
     let (source, destination) = task.versions;
     if let Some(record) = &task.record {
         return records::judge_record(mover, record, ranges, destination);
     }
     let engine = mover.engine;
-    let level = level::open_level(engine, &task.file.directory)?;
+    let level = directory_pair::open_level(engine, &task.file.directory)?;
     let record = plan_entry::look(mover, &level, &task.file.name)?;
     let path = level.target_path(record.destination_name().as_bytes());
     let source_path = level.source_path(record.name.as_bytes());
@@ -457,7 +457,7 @@ fn compares_closely(spec: &JobSpec) -> bool {
 /// Differences between a directory and the `found` one.
 fn directory_differences(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     found: &Metadata,
 ) -> Result<Differing, EntryError> {
     let expected = wanted_sight(&engine.settable, &level.source.metadata, None);
@@ -472,7 +472,7 @@ fn directory_differences(
 
 /// The target of a symbolic link at the destination, where one is expected.
 fn symlink_at(
-    level: &Level,
+    level: &DirectoryPair,
     name: &[u8],
     found: &Metadata,
     expected: EntryKind,

@@ -5,9 +5,9 @@ use dmover_local::entry_attributes;
 use dmover_local::error::{at_destination, changed, is_no_directory, not_a_name};
 use dmover_model::{
     Against, ByteRange, CompareTask, DifferenceKind, DifferenceSet, Digest, EntryError, EntryKind,
-    EntryRecord, Extended, FileRef, Identity, JudgeTask, LinkGroup, LinkName, Metadata, MountId,
-    Name, NewTask, Parent, Record, RecordsTask, Shape, Side, TaskKind, TreePath, VerifyLevel,
-    Version,
+    EntryRecord, Extended, FileRef, FinishCompareTask, Identity, LinkGroup, LinkName, Metadata,
+    MountId, Name, NewTask, Parent, Record, RecordsTask, Shape, Side, TaskKind, TreePath,
+    VerifyLevel, Version,
 };
 use dmover_observe::{Activity, Counter, activity};
 use dmover_plan::chunk;
@@ -16,9 +16,9 @@ use dmover_tree::Permit;
 
 use crate::checked_tree;
 use crate::context::Engine;
+use crate::directory_pair::{self, DirectoryPair};
 use crate::file;
 use crate::finding::{self, Finding, Unrepaired};
-use crate::level::{self, Level};
 use crate::manifest_attributes::{self, Whose};
 use crate::mover::Mover;
 use crate::queue::Class;
@@ -41,7 +41,7 @@ enum Content {
 /// An entry of the checked tree with its manifest record.
 #[derive(Clone, Copy)]
 struct Checked<'a> {
-    level: &'a Level,
+    level: &'a DirectoryPair,
     name: &'a Name,
     found: &'a Metadata,
     record: &'a Record,
@@ -49,7 +49,7 @@ struct Checked<'a> {
 
 /// One name of an inode with several names.
 pub(super) struct Linked {
-    pub level: Level,
+    pub level: DirectoryPair,
     pub name: Name,
     pub metadata: Metadata,
 }
@@ -76,7 +76,12 @@ pub(crate) fn run(mover: &mut Mover<'_>, RecordsTask { records, round }: &Record
     }
 }
 
-fn verify_record(mover: &mut Mover<'_>, record: &Record, place: &mut Option<Level>, round: u32) {
+fn verify_record(
+    mover: &mut Mover<'_>,
+    record: &Record,
+    place: &mut Option<DirectoryPair>,
+    round: u32,
+) {
     let engine = mover.engine;
     if !engine.filter.admits_record(record) {
         return engine.reports.count(Counter::EntriesExcluded);
@@ -103,7 +108,7 @@ fn verify_record(mover: &mut Mover<'_>, record: &Record, place: &mut Option<Leve
 fn try_record(
     mover: &mut Mover<'_>,
     record: &Record,
-    place: &mut Option<Level>,
+    place: &mut Option<DirectoryPair>,
     round: u32,
 ) -> Result<(), EntryError> {
     activity::at(Activity::TargetNames);
@@ -191,7 +196,7 @@ fn compare_record_content(
     let destination = found.version();
     let number = verify::report_judge(
         mover,
-        JudgeTask {
+        FinishCompareTask {
             file: file.clone(),
             record: Some(Box::new(record.clone())),
             versions: (None, destination),
@@ -220,7 +225,7 @@ pub(super) fn compare_recorded_part(
     expected: &[Digest],
 ) -> Result<Vec<ByteRange>, EntryError> {
     let (engine, name) = (mover.engine, &task.file.name);
-    let level = level::open_level(engine, &task.file.directory).map_err(at_destination)?;
+    let level = directory_pair::open_level(engine, &task.file.directory).map_err(at_destination)?;
     let shown = || level.source_path(name.as_bytes());
     let found = engine.end.checked_there(&level.source, name.as_bytes())?;
     if found.version() != task.destination {
@@ -283,7 +288,7 @@ fn conclude_record(
     Ok(())
 }
 
-fn note_recorded_link(mover: &mut Mover<'_>, level: &Level, name: &Name, record: &Record) {
+fn note_recorded_link(mover: &mut Mover<'_>, level: &DirectoryPair, name: &Name, record: &Record) {
     let policy = &mover.engine.spec.policy;
     let closely = mover.engine.spec.verify_policy().level >= VerifyLevel::Mtime;
     let links = policy.preserve.has(dmover_model::Attribute::Links);
@@ -356,7 +361,7 @@ fn look_at_link(engine: &Engine, file: &FileRef) -> Result<Option<Linked>, Entry
 /// Opens a file of the checked tree in the version that was found.
 pub(super) fn open_checked_file(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     name: &Name,
     found: &Metadata,
     permit: &dyn Permit,
@@ -392,7 +397,7 @@ fn finding_of(
 /// Differences in attributes that statx does not show.
 fn recorded_attributes(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     name: &Name,
     found: &Metadata,
     record: &Record,
@@ -407,7 +412,7 @@ fn recorded_attributes(
         &engine.local(),
         &level.source,
         &entry,
-        level::follows(&engine.spec, level),
+        directory_pair::follows(&engine.spec, level),
     );
     let open = open.map_err(at_destination)?;
     Ok(manifest_attributes::extended_differences(
@@ -420,7 +425,7 @@ fn recorded_attributes(
 
 fn finding_of_root(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     found: &Metadata,
     record: &Record,
 ) -> Result<Finding, EntryError> {
@@ -472,6 +477,6 @@ pub(super) fn recorded_sight(record: &Record) -> Sight<'_> {
 }
 
 /// A name in a tree that is compared with a manifest.
-fn checked_name(level: &Level, name: &[u8]) -> Result<Name, EntryError> {
+fn checked_name(level: &DirectoryPair, name: &[u8]) -> Result<Name, EntryError> {
     Name::new(name).map_err(|_| not_a_name(Side::Destination, level.source_path(name)))
 }

@@ -9,9 +9,9 @@ use dmover_plan::verify::merged;
 use crate::bring;
 use crate::compare_content;
 use crate::directory;
+use crate::directory_pair::{DirectoryPair, TargetDirectory};
 use crate::file;
 use crate::finding::Finding;
-use crate::level::{Level, TargetDirectory};
 use crate::links;
 use crate::mover::Mover;
 use crate::plan_entry;
@@ -23,7 +23,7 @@ use crate::verify;
 /// Copies differences again.
 pub(super) fn repair(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     planned: &Planned,
     finding: &Finding,
     recorded: Option<&Content>,
@@ -65,7 +65,7 @@ pub(super) fn repair(
 }
 
 /// Called before a repair changes a directory: it must be finished again.
-pub(super) fn touch(mover: &mut Mover<'_>, level: &Level) {
+pub(super) fn touch(mover: &mut Mover<'_>, level: &DirectoryPair) {
     if let Some(target) = level.target.as_ref().filter(|_| mover.engine.is_recorded()) {
         let times = (target.metadata.atime, target.metadata.mtime);
         mover.engine.proof.keep_times(level.path.clone(), times, true);
@@ -76,7 +76,7 @@ pub(super) fn touch(mover: &mut Mover<'_>, level: &Level) {
 /// Gives a file the bytes of the source where they differ, its size and its attributes.
 fn mend_file(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     target: &TargetDirectory,
     planned: &Planned,
     (finding, recorded): (&Finding, Option<&Content>),
@@ -111,7 +111,7 @@ fn mend_file(
 }
 
 /// Sets the attributes of a directory; returns whether this was done.
-pub(super) fn repair_directory(mover: &mut Mover<'_>, level: &Level) -> bool {
+pub(super) fn repair_directory(mover: &mut Mover<'_>, level: &DirectoryPair) -> bool {
     let engine = mover.engine;
     let Some(target) = &level.target else { return false };
     if target.fresh && !engine.is_recorded() {

@@ -15,9 +15,9 @@ use dmover_plan::verify::{Scope, differences};
 use super::records::{Linked, recorded_sight};
 use crate::context::Engine;
 use crate::directory;
+use crate::directory_pair::{self, DirectoryPair};
 use crate::file;
 use crate::finding::Finding;
-use crate::level::{self, Level};
 use crate::manifest_attributes::{self, Whose};
 use crate::mover::Mover;
 use crate::plan_entry;
@@ -54,7 +54,7 @@ pub(super) fn repair_record(
     check_source(engine, path, (metadata, symlink), (record, &above.source.facts))?;
     if record.body.extended != Extended::default() {
         let shown = || above.source_path(name.as_bytes());
-        let follows = level::follows(&engine.spec, &above);
+        let follows = directory_pair::follows(&engine.spec, &above);
         let open = entry_attributes::open_entry(&engine.local(), &above.source, &entry, follows)?;
         check_attributes(engine, &open.attributes, record, &shown)?;
     }
@@ -79,7 +79,7 @@ pub(super) fn repair_record(
 /// Checks that the content to copy has the digests of the manifest.
 fn check_source_content(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     entry: &EntryRecord,
     record: &Record,
     finding: &Finding,
@@ -161,7 +161,7 @@ fn are_alike(mover: &mut Mover<'_>, anchor: &Linked, linked: &Linked) -> Result<
 }
 
 /// A directory of the second tree and the one to repair; missing directories are created.
-fn repaired_level(mover: &mut Mover<'_>, path: &TreePath) -> Result<Level, EntryError> {
+fn repaired_level(mover: &mut Mover<'_>, path: &TreePath) -> Result<DirectoryPair, EntryError> {
     let mut level = scan::open_root(mover, REPAIRED)?;
     for name in path.components() {
         if level.target.as_ref().is_some_and(|target| target.lacks(name)) {

@@ -667,8 +667,8 @@ fn kind_word(kind: &TaskKind) -> &'static str {
         | TaskKind::Catalog(_)
         | TaskKind::CatalogNames(_) => "survey",
         TaskKind::Pairs(_) => "pairs",
-        TaskKind::Sums(_) | TaskKind::Hash(_) | TaskKind::Conclude(_) => "sum",
-        TaskKind::Records(_) | TaskKind::Compare(_) | TaskKind::Judge(_) => "verify",
+        TaskKind::Sums(_) | TaskKind::Hash(_) | TaskKind::FinishHash(_) => "sum",
+        TaskKind::Records(_) | TaskKind::Compare(_) | TaskKind::FinishCompare(_) => "verify",
     }
 }
 

@@ -47,10 +47,10 @@ impl Node {
         }
         match &mut finish {
             TaskKind::Seal(seal) => (seal.failure, seal.pieces) = (failure, pieces),
-            TaskKind::Conclude(conclude) => {
+            TaskKind::FinishHash(conclude) => {
                 (conclude.failure, conclude.pieces) = (failure, pieces);
             }
-            TaskKind::Judge(judge) => {
+            TaskKind::FinishCompare(judge) => {
                 judge.failure = failure;
                 judge.differing.append(&mut differing);
             }

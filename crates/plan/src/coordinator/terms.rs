@@ -152,8 +152,8 @@ impl PartNote {
     pub(super) fn covers(&self, finish: &TaskKind) -> bool {
         let end = match finish {
             TaskKind::Seal(seal) => seal.large.version.size,
-            TaskKind::Conclude(conclude) => conclude.file.shape.length(),
-            TaskKind::Judge(judge) => judge.compared,
+            TaskKind::FinishHash(conclude) => conclude.file.shape.length(),
+            TaskKind::FinishCompare(judge) => judge.compared,
             _ => 0,
         };
         end == 0 || self.covered == [ByteRange { start: 0, end }]

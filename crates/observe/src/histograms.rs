@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A quantity with a histogram. Durations are in microseconds, sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spread {
+pub enum Quantity {
     /// The duration of each entry that one mover copied or read at once.
     EntryDuration,
     /// The content that was copied or read for each of those entries.
@@ -51,7 +51,7 @@ const SIZES: [u64; 12] = [
 /// Cells of one histogram: a count for each bound, one for larger values, and the sum of all values.
 const CELLS: usize = DURATIONS_US.len() + 2;
 
-impl Spread {
+impl Quantity {
     /// All quantities.
     pub const ALL: [Self; 4] =
         [Self::EntryDuration, Self::EntrySize, Self::SmallTaskDuration, Self::LargeTaskDuration];
@@ -79,17 +79,17 @@ impl Spread {
 
 /// The cells of all histograms, one histogram after the other.
 #[derive(Debug)]
-pub(crate) struct Spreads([AtomicU64; Spread::ALL.len() * CELLS]);
+pub(crate) struct Histograms([AtomicU64; Quantity::ALL.len() * CELLS]);
 
-impl Default for Spreads {
+impl Default for Histograms {
     fn default() -> Self {
         Self(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 }
 
-impl Spreads {
-    pub fn note(&self, spread: Spread, value: u64) {
-        let (first, bounds) = (spread as usize * CELLS, spread.bounds());
+impl Histograms {
+    pub fn note(&self, quantity: Quantity, value: u64) {
+        let (first, bounds) = (quantity as usize * CELLS, quantity.bounds());
         let place = bounds.partition_point(|bound| *bound < value);
         self.0[first + place].fetch_add(1, Ordering::Relaxed);
         self.0[first + CELLS - 1].fetch_add(value, Ordering::Relaxed);
@@ -102,14 +102,14 @@ impl Spreads {
         }
     }
 
-    pub fn snapshot(&self) -> SpreadsSnapshot {
-        SpreadsSnapshot(std::array::from_fn(|cell| self.0[cell].load(Ordering::Relaxed)))
+    pub fn snapshot(&self) -> HistogramsSnapshot {
+        HistogramsSnapshot(std::array::from_fn(|cell| self.0[cell].load(Ordering::Relaxed)))
     }
 }
 
 /// The values of all cells at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SpreadsSnapshot([u64; Spread::ALL.len() * CELLS]);
+pub(crate) struct HistogramsSnapshot([u64; Quantity::ALL.len() * CELLS]);
 
 /// One histogram in Prometheus units.
 #[derive(Debug, Clone, PartialEq)]
@@ -120,22 +120,22 @@ pub(crate) struct Histogram {
     pub sum: f64,
 }
 
-impl SpreadsSnapshot {
+impl HistogramsSnapshot {
     /// Indexes and values of all cells that are not zero.
     pub fn cells(&self) -> impl Iterator<Item = (usize, u64)> {
         self.0.iter().copied().enumerate().filter(|(_, amount)| *amount > 0)
     }
 
-    pub fn histogram(&self, spread: Spread) -> Histogram {
-        let first = spread as usize * CELLS;
+    pub fn histogram(&self, quantity: Quantity) -> Histogram {
+        let first = quantity as usize * CELLS;
         let mut count = 0;
-        let buckets = spread.bounds().iter().zip(&self.0[first..]).map(|(bound, amount)| {
+        let buckets = quantity.bounds().iter().zip(&self.0[first..]).map(|(bound, amount)| {
             count += amount;
-            (*bound as f64 / spread.unit(), count)
+            (*bound as f64 / quantity.unit(), count)
         });
         let buckets = buckets.collect();
-        count += self.0[first + spread.bounds().len()];
-        let sum = self.0[first + CELLS - 1] as f64 / spread.unit();
+        count += self.0[first + quantity.bounds().len()];
+        let sum = self.0[first + CELLS - 1] as f64 / quantity.unit();
         Histogram { buckets, count, sum }
     }
 }
@@ -146,19 +146,19 @@ mod tests {
 
     #[test]
     fn values_are_counted_where_they_belong_and_added_up() {
-        let (here, there) = (Spreads::default(), Spreads::default());
+        let (here, there) = (Histograms::default(), Histograms::default());
         for us in [0, 100, 101, 1_000_000, 300_000_001] {
-            here.note(Spread::EntryDuration, us);
+            here.note(Quantity::EntryDuration, us);
         }
-        here.note(Spread::EntrySize, 0);
-        here.note(Spread::EntrySize, 1 << 41);
-        // A spread with fewer bounds has cells that nothing uses.
-        here.note(Spread::SmallTaskDuration, 5);
+        here.note(Quantity::EntrySize, 0);
+        here.note(Quantity::EntrySize, 1 << 41);
+        // A quantity with fewer bounds has cells that nothing uses.
+        here.note(Quantity::SmallTaskDuration, 5);
         for (cell, amount) in here.snapshot().cells() {
             there.add(cell, amount);
         }
         let all = there.snapshot();
-        let durations = all.histogram(Spread::EntryDuration);
+        let durations = all.histogram(Quantity::EntryDuration);
         let at_most = |seconds: f64| {
             durations.buckets.iter().find(|(bound, _)| (bound - seconds).abs() < 1e-9).unwrap().1
         };
@@ -169,10 +169,10 @@ mod tests {
         let labels: Vec<String> = durations.buckets.iter().map(|(le, _)| le.to_string()).collect();
         assert_eq!(labels[..4], ["0.0001", "0.0003", "0.001", "0.003"]);
         assert_eq!(labels[4..], ["0.01", "0.03", "0.1", "0.3", "1", "3", "10", "30", "100", "300"]);
-        let sizes = all.histogram(Spread::EntrySize);
+        let sizes = all.histogram(Quantity::EntrySize);
         assert_eq!((sizes.buckets[0], sizes.count), ((0.0, 1), 2));
         assert_eq!(sizes.buckets.last(), Some(&(2f64.powi(40), 1)));
-        assert_eq!(all.histogram(Spread::SmallTaskDuration).count, 1);
-        assert_eq!(all.histogram(Spread::LargeTaskDuration).count, 0);
+        assert_eq!(all.histogram(Quantity::SmallTaskDuration).count, 1);
+        assert_eq!(all.histogram(Quantity::LargeTaskDuration).count, 0);
     }
 }

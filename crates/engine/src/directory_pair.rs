@@ -16,7 +16,7 @@ pub(crate) use dmover_local::directory::{SourceDirectory, TargetDirectory};
 
 /// A directory on both sides.
 #[derive(Debug)]
-pub(crate) struct Level {
+pub(crate) struct DirectoryPair {
     pub root_id: RootId,
     pub root: Arc<Root>,
     pub path: TreePath,
@@ -29,7 +29,7 @@ pub(crate) struct Level {
     pub ancestors: Vec<Identity>,
 }
 
-impl Level {
+impl DirectoryPair {
     /// Whose clocks set the times of both directories.
     pub fn clocks(&self) -> Clocks {
         clocks(&self.source, self.target.as_ref())
@@ -95,7 +95,7 @@ impl Level {
 }
 
 /// Opens the directory of a task on both sides, and checks that it is unchanged.
-pub(crate) fn open_level(engine: &Engine, at: &DirectoryRef) -> Result<Level, EntryError> {
+pub(crate) fn open_level(engine: &Engine, at: &DirectoryRef) -> Result<DirectoryPair, EntryError> {
     open_level_in(engine, engine.root(at.root)?, at)
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn open_level_in(
     engine: &Engine,
     root: Arc<Root>,
     at: &DirectoryRef,
-) -> Result<Level, EntryError> {
+) -> Result<DirectoryPair, EntryError> {
     let source = engine.insist(|| open_source(engine, &root, &at.path))?;
     let shown = || root.source.display().join(&at.path);
     check_identity(engine, Side::Source, source.metadata.identity, at.source, shown)?;
@@ -113,7 +113,7 @@ pub(crate) fn open_level_in(
         target.made = at.made;
     }
     let base = open_base(engine, &at.path);
-    Ok(Level {
+    Ok(DirectoryPair {
         root_id: at.root,
         root,
         path: at.path.clone(),
@@ -147,12 +147,12 @@ pub(crate) fn open_source(
 }
 
 /// Whether a scan only searches for entries that are not in the manifest.
-pub(crate) fn looks_for_unknown(spec: &JobSpec, level: &Level) -> bool {
+pub(crate) fn looks_for_unknown(spec: &JobSpec, level: &DirectoryPair) -> bool {
     spec.verb == Verb::Verify && level.root.destination.is_none()
 }
 
 /// Whether a symbolic link in this directory is followed: all are, or it is a command-line argument.
-pub(crate) fn follows(spec: &JobSpec, level: &Level) -> bool {
+pub(crate) fn follows(spec: &JobSpec, level: &DirectoryPair) -> bool {
     let argument = !level.root.is_directory && spec.selection.follow != FollowLinks::Never;
     spec.follows_links() || argument
 }
@@ -202,7 +202,7 @@ pub(crate) fn open_base(engine: &Engine, place: &TreePath) -> Option<Box<TargetD
 
 pub(crate) fn enter_base(
     engine: &Engine,
-    above: &Level,
+    above: &DirectoryPair,
     name: &[u8],
 ) -> Option<Box<TargetDirectory>> {
     let above = above.base.as_ref()?;
@@ -231,13 +231,13 @@ fn refuse_bound(engine: &Engine, target: &TargetDirectory) -> Result<(), EntryEr
 /// Makes a directory writable that an earlier run has made immutable, or that is closed to its own owner.
 ///
 /// Only for a directory that will be finished, which restores its flags.
-pub(crate) fn lift_directory(engine: &Engine, level: &Level) -> bool {
+pub(crate) fn lift_directory(engine: &Engine, level: &DirectoryPair) -> bool {
     let target = level.target.as_ref();
     target.is_some_and(|target| engine.local().lift_directory(&level.source, target))
 }
 
 /// The reference to an entry of a level for tasks.
-pub(crate) fn file_ref(level: &Level, record: &EntryRecord) -> FileRef {
+pub(crate) fn file_ref(level: &DirectoryPair, record: &EntryRecord) -> FileRef {
     FileRef {
         directory: level.reference(),
         name: record.name.clone(),

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use crate::alike;
 use crate::context::Engine;
+use crate::directory_pair::DirectoryPair;
 use crate::file;
-use crate::level::Level;
 use crate::manifest_attributes;
 use crate::mover::Mover;
 use crate::planned::{CopyResult, Planned};
@@ -22,7 +22,7 @@ use crate::planned::{CopyResult, Planned};
 /// Writes an entry that was copied, or that already existed, to the manifest.
 pub(crate) fn keep_entry(
     engine: &Engine,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
     extended: Extended,
     content: Option<Content>,
@@ -54,7 +54,7 @@ pub(crate) fn keep_entry(
 }
 
 /// Writes a directory to the manifest.
-pub(crate) fn keep_directory(engine: &Engine, level: &Level) {
+pub(crate) fn keep_directory(engine: &Engine, level: &DirectoryPair) {
     if engine.proof.recorder.is_none() {
         return;
     }
@@ -88,7 +88,7 @@ pub(crate) fn keep_directory(engine: &Engine, level: &Level) {
 /// Computes the digest of a file that an earlier run has copied, for the manifest.
 pub(crate) fn digest_of_skipped(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
 ) -> Result<CopyResult, EntryError> {
     let engine = mover.engine;
@@ -123,7 +123,7 @@ pub(crate) fn digest_of_skipped(
 /// Reports the digests of a file, and writes them to the manifest.
 pub(crate) fn tell_made(
     mover: &mut Mover<'_>,
-    level: &Level,
+    level: &DirectoryPair,
     record: &EntryRecord,
     (action, moved): (Action, CopyResult),
     kept: bool,
@@ -192,7 +192,7 @@ pub(crate) fn tell_made(
 }
 
 /// Whether a skipped entry is equal, and not merely kept by the policy.
-pub(crate) fn is_equal_there(engine: &Engine, level: &Level, planned: &Planned) -> bool {
+pub(crate) fn is_equal_there(engine: &Engine, level: &DirectoryPair, planned: &Planned) -> bool {
     let both = planned.existing.as_ref().zip(level.target.as_ref());
     both.is_some_and(|(old, target)| {
         alike::is_the_same(&engine.spec, &planned.record.metadata, old, target)
