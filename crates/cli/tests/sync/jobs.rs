@@ -623,3 +623,18 @@ fn only_after_a_kill_are_the_files_of_an_interrupted_pass_compared() {
         bench.assert_same("a", "b");
     }
 }
+
+#[test]
+fn errors_says_if_none_are_listed() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; touch a/f");
+    bench.sync("a b", 0);
+    let said = |line: &str| {
+        let run = bench.dmover(line).expect_code(0);
+        assert_eq!(run.text(), "");
+        run.stderr
+    };
+    assert!(said("errors").contains("no errors are listed"));
+    assert!(said("errors --class io").contains("no errors of this class are listed"));
+    assert!(!said("errors --json").contains("are listed"), "for programs");
+}

@@ -332,6 +332,7 @@ fn the_first_pass_compares_all_attributes_and_so_does_one_that_keeps_others() {
     assert_eq!(bench.sh("getfattr b/f"), "");
     let pass = bench.sync("a b", 0);
     assert_eq!(pass.number("metadata_updated"), 1, "{}", pass.0.tell());
+    assert_eq!(pass.number("entries_dressed"), 1, "the earlier name stays for one version");
     assert_eq!(bench.rsync("a", "b"), "");
     assert_eq!(bench.sync("a b", 0).number("metadata_updated"), 0);
     bench.sh("rsync -a a/ c/");

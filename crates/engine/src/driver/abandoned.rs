@@ -47,7 +47,7 @@ impl Run {
             TaskKind::Sums(items) => {
                 return items.iter().for_each(|item| self.tell_unhashed(item));
             }
-            TaskKind::FinishHash(conclude) => return self.tell_unhashed(&conclude.file.item),
+            TaskKind::FinishHash(task) => return self.tell_unhashed(&task.file.item),
             TaskKind::FinishCompare(judge) => {
                 let (at, name) = (&judge.file.directory, judge.file.destination_name.as_bytes());
                 let path = self.engine.destination_path(at.root, &at.path, name);
