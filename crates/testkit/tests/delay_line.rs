@@ -62,6 +62,59 @@ while echoed < count:
 print(echoed, fastest, last)
 ";
 
+/// Receives a stream from the first that connects, and prints its digest.
+const SINK: &str = r"
+import hashlib, socket, sys
+own = socket.create_server((sys.argv[1], 9))
+peer, _ = own.accept()
+digest = hashlib.sha256()
+while data := peer.recv(1 << 20):
+    digest.update(data)
+print(digest.hexdigest())
+";
+
+/// Sends a stream, and prints its digest.
+const STREAM: &str = r"
+import hashlib, random, socket, sys, time
+data = random.Random(1).randbytes(int(sys.argv[2]))
+while True:
+    try:
+        own = socket.create_connection((sys.argv[1], 9))
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.02)
+own.sendall(data)
+print(hashlib.sha256(data).hexdigest())
+";
+
+/// Sends datagrams to the echo, ten with each call, and prints how many came back.
+const TOGETHER: &str = r"
+import socket, sys
+SOL_UDP, UDP_SEGMENT, SIZE = 17, 103, 1200
+own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+own.connect((sys.argv[1], 7))
+own.setsockopt(SOL_UDP, UDP_SEGMENT, SIZE)
+sent, echoed = set(), set()
+def receive(seconds):
+    own.settimeout(seconds)
+    try:
+        while len(echoed) < len(sent):
+            echoed.add(own.recv(65536))
+    except TimeoutError:
+        pass
+for call in range(int(sys.argv[2])):
+    datagrams = [b'%8d' % (call * 10 + number) * (SIZE // 8) for number in range(10)]
+    # The last one is shorter.
+    datagrams[9] = datagrams[9][:400]
+    sent.update(datagrams)
+    own.send(b''.join(datagrams))
+    # More at once than a socket has room for would be lost outside of the line.
+    receive(0.05)
+receive(2)
+assert echoed <= sent, 'an echo of something else'
+print(len(echoed))
+";
+
 /// Kills a process at its end.
 struct Server(Child);
 
@@ -220,6 +273,73 @@ fn a_silent_line_passes_nothing_until_it_is_switched_on() {
     let outages = vec![Duration::ZERO..Duration::from_hours(1)];
     let rig = Rig::start(&LineOptions { outages, ..LineOptions::default() });
     assert_eq!(rig.probe(quick).count, 0);
+}
+
+#[test]
+fn a_stream_arrives_whole_on_a_line_that_loses_segments() {
+    need!();
+    let options = LineOptions { loss: 0.01, seed: 3, ..LineOptions::default() };
+    let rig = Rig::start(&options);
+    let address = rig.line.far_address().to_string();
+    let mut sink = rig.cluster.host("far").command("timeout");
+    sink.args(["-k", "1", "90", "python3", "-c", SINK, &address]);
+    let sink = sink.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stream = rig.cluster.host("near").command("timeout");
+    let bytes = 16 << 20;
+    stream.args(["-k", "1", "90", "python3", "-c", STREAM, &address, &bytes.to_string()]);
+    let sent = output(&mut stream);
+    let received = sink.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(received.stdout).unwrap(), sent);
+    // The kernel passes packets of up to 64 KiB; what counts are segments, with headers of at least 40 bytes.
+    let there = rig.line.counts()[0];
+    assert!(there.lost > 0 && there.bytes >= bytes + 40 * there.packets, "{there:?}");
+    assert!(there.bytes <= 1500 * there.packets, "{there:?}");
+}
+
+#[test]
+fn datagrams_that_are_sent_together_are_lost_one_by_one() {
+    need!();
+    let send = |rig: &Rig, calls: u64| -> u64 {
+        // The first echo shows that the other side listens.
+        assert!(rig.probe(Probe::default()).count <= 1);
+        let mut command = rig.cluster.host("near").command("timeout");
+        command.args(["-k", "1", "90", "python3", "-c", TOGETHER]);
+        command.args([rig.line.far_address().to_string(), calls.to_string()]);
+        output(&mut command).trim().parse().unwrap()
+    };
+    let rig = Rig::start(&LineOptions::default());
+    assert_eq!(send(&rig, 5), 50);
+    let there = rig.line.counts()[0];
+    assert!(there.packets >= 50 && there.bytes <= 1500 * there.packets, "{there:?}");
+    drop(rig);
+    let rig = Rig::start(&LineOptions { loss: 0.2, seed: 5, ..LineOptions::default() });
+    let echoed = send(&rig, 20);
+    let lost: u64 = rig.line.counts().iter().map(|counts| counts.lost).sum();
+    assert!((1..200).contains(&echoed) && lost >= 200 - echoed, "{echoed} {lost}");
+}
+
+#[test]
+fn a_stream_falls_silent_at_the_segment_that_reaches_the_number_of_bytes() {
+    need!();
+    let rig = Rig::start(&LineOptions::default());
+    let address = rig.line.far_address().to_string();
+    let bytes = 1_000_000;
+    rig.line.silence_after(bytes);
+    let mut sink = rig.cluster.host("far").command("python3");
+    sink.args(["-c", SINK, &address]).stdin(Stdio::null()).stdout(Stdio::null());
+    let _sink = Server(sink.spawn().unwrap());
+    let mut stream = rig.cluster.host("near").command("python3");
+    stream.args(["-c", STREAM, &address, "16000000"]).stdin(Stdio::null());
+    let _stream = Server(stream.stdout(Stdio::null()).spawn().unwrap());
+    let begin = std::time::Instant::now();
+    while rig.line.counts()[0].silenced == 0 {
+        assert!(begin.elapsed() < Duration::from_mins(1), "{:?}", rig.line.counts());
+        // A poll: counts do not wake anything.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let passed: u64 = rig.line.counts().iter().map(|counts| counts.bytes).sum();
+    // Both directions may pass a packet at the same time.
+    assert!((bytes..bytes + 2 * 1500).contains(&passed), "{passed}");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 mod device;
 mod pump;
 mod queue;
+mod segments;
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -33,7 +34,8 @@ const ENDS: [u8; 2] = [1, 2];
 /// What a line does to packets, in each direction.
 #[derive(Clone, Debug)]
 pub struct LineOptions {
-    /// How long a packet is on its way; a round trip takes twice as long.
+    /// How long a packet is on its way; a round trip takes twice as long. Segments of a stream that the kernel passes together may
+    /// wait for each other for up to a millisecond.
     pub delay: Duration,
     /// How fast packets leave the queue in front of the line; no limit without it.
     pub rate_bytes_per_s: Option<NonZeroU64>,
@@ -67,6 +69,17 @@ impl LineOptions {
     /// A line without loss or a rate, whose round trip takes this long.
     pub fn round_trip(round_trip: Duration) -> Self {
         Self { delay: round_trip / 2, ..Self::default() }
+    }
+
+    /// A line of a wide area: a round trip, a rate, and a queue that keeps the line busy when a single stream halves its window,
+    /// which is what the line passes in one round trip.
+    pub fn wan(round_trip: Duration, rate_bytes_per_s: NonZeroU64) -> Self {
+        let product = u128::from(rate_bytes_per_s.get()) * round_trip.as_nanos() / 1_000_000_000;
+        Self {
+            rate_bytes_per_s: Some(rate_bytes_per_s),
+            queue_bytes: u64::try_from(product).unwrap_or(u64::MAX),
+            ..Self::round_trip(round_trip)
+        }
     }
 }
 
@@ -203,4 +216,18 @@ impl Drop for DelayLine {
 /// The address of an end in a network that no cluster uses.
 fn address(network: u8, end: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 214, network, ENDS[end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_queue_of_a_wide_area_holds_a_round_trip() {
+        let rate = NonZeroU64::new(125_000_000).unwrap();
+        let options = LineOptions::wan(Duration::from_millis(50), rate);
+        assert_eq!(options.delay, Duration::from_millis(25));
+        assert_eq!(options.rate_bytes_per_s, Some(rate));
+        assert_eq!(options.queue_bytes, 6_250_000);
+    }
 }

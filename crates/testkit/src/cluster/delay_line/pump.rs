@@ -1,5 +1,6 @@
 //! One direction of a line: a thread that reads packets at one end and writes them at the other one when they are due.
 
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,14 +12,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::device::Device;
-use super::queue::{Arrival, Decision, Departure, Queue, Rule};
+use super::queue::{Departure, Queue, Rule, Segment};
+use super::segments::{FRAME_MAX, Packet};
 
-/// Packets that are read before those that are due are written.
+/// Segments that are read before those that are due are written.
 const BATCH: usize = 64;
-/// The largest packet of IPv4.
-const PACKET_MAX: usize = 65_535;
 
-/// What has come through a line in one direction.
+/// What has come through a line in one direction. The kernel passes many segments of a stream in one packet; each counts as a
+/// packet here, as it would on a wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineCounts {
     /// Packets that have arrived.
@@ -79,6 +80,12 @@ impl Switch {
             || self.passed_bytes.load(Ordering::SeqCst) >= self.silent_from.load(Ordering::SeqCst)
     }
 
+    /// How many more bytes may come through.
+    fn room_bytes(&self) -> u64 {
+        let passed = self.passed_bytes.load(Ordering::SeqCst);
+        self.silent_from.load(Ordering::SeqCst).saturating_sub(passed)
+    }
+
     pub(super) fn counts(&self, direction: usize) -> LineCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
         let Counters { packets, bytes, lost, overflowed, silenced } = &self.counts[direction];
@@ -114,19 +121,19 @@ impl Pump {
     /// # Errors
     /// A device that does not work any more.
     pub(super) fn run(&self, rule: Rule, seed: u64) -> rustix::io::Result<()> {
+        let slack = rule.slack().as_nanos() as u64;
+        rustix::thread::set_current_timer_slack(NonZeroU64::new(slack))?;
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(self.direction as u64);
         let mut queue = Queue::new(rule);
-        let mut buffer = vec![0; PACKET_MAX];
+        let mut buffer = vec![0; FRAME_MAX];
         while self.wait(queue.next_due())? {
-            for _ in 0..BATCH {
+            let mut segments = 0;
+            while segments < BATCH {
                 let Some(length) = self.from.read(&mut buffer)? else { break };
-                let arrival = Arrival {
-                    packet: buffer[..length].to_vec(),
-                    bytes: length as u64,
-                    draw: rng.random(),
-                };
-                self.take(&mut queue, arrival);
+                let packet = Packet::new(buffer[..length].to_vec());
+                segments += packet.segments();
+                self.take(&mut queue, packet, &mut rng);
             }
             while let Some(departure) = queue.leave(self.begin.elapsed(), self.switch.is_silent()) {
                 self.deliver(departure)?;
@@ -135,26 +142,49 @@ impl Pump {
         Ok(())
     }
 
-    fn take(&self, queue: &mut Queue<Vec<u8>>, arrival: Arrival<Vec<u8>>) {
+    fn take(&self, queue: &mut Queue<Packet>, packet: Packet, rng: &mut ChaCha8Rng) {
+        let all = 0..packet.segments();
+        let arriving = all.clone().map(|number| Segment {
+            bytes: packet.wire_bytes(number..number + 1),
+            draw: rng.random(),
+        });
+        let admission = queue.admit(self.begin.elapsed(), arriving, self.switch.is_silent());
         let counters = &self.switch.counts[self.direction];
-        match queue.arrive(self.begin.elapsed(), arrival, self.switch.is_silent()) {
-            Decision::Held(_) => {}
-            Decision::Lost => add(&counters.lost, 1),
-            Decision::Overflowed => add(&counters.overflowed, 1),
-            Decision::Silenced => add(&counters.silenced, 1),
+        add(&counters.lost, admission.lost);
+        add(&counters.overflowed, admission.overflowed);
+        add(&counters.silenced, admission.silenced);
+        match &admission.spans[..] {
+            [span] if span.segments == all => queue.hold(span, packet),
+            spans => {
+                for span in spans {
+                    queue.hold(span, packet.part(span.segments.clone()));
+                }
+            }
         }
     }
 
-    fn deliver(&self, departure: Departure<Vec<u8>>) -> rustix::io::Result<()> {
+    fn deliver(&self, departure: Departure<Packet>) -> rustix::io::Result<()> {
         let counters = &self.switch.counts[self.direction];
-        let Departure::Delivered(packet) = departure else {
-            add(&counters.silenced, 1);
-            return Ok(());
+        let (mut packet, passing) = match departure {
+            Departure::Delivered(packet) => {
+                let passing = packet.segments_of(self.switch.room_bytes());
+                (packet, passing)
+            }
+            Departure::Silenced(packet) => (packet, 0),
         };
-        add(&counters.packets, 1);
-        add(&counters.bytes, packet.len() as u64);
-        add(&self.switch.passed_bytes, packet.len() as u64);
-        self.to.write(&packet)
+        let all = packet.segments();
+        add(&counters.silenced, (all - passing) as u64);
+        if passing == 0 {
+            return Ok(());
+        }
+        if passing < all {
+            packet = packet.part(0..passing);
+        }
+        let bytes = packet.wire_bytes(0..passing);
+        add(&counters.packets, passing as u64);
+        add(&counters.bytes, bytes);
+        add(&self.switch.passed_bytes, bytes);
+        self.to.write(packet.frame())
     }
 
     /// Waits for a packet or for the time at which one is due; false when the line ends.
