@@ -12,6 +12,7 @@ pub mod processors;
 mod random;
 pub mod signals;
 mod space;
+pub mod tcp;
 pub mod user;
 
 pub use kernel::{boot_clock_ms, boot_id, name, name_bytes};

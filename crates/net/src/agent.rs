@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError, mpsc};
 
 use crate::connection::{Broken, Channel, Connection, Link, SILENCE, Terms};
 use crate::hello::{Hello, NoHello, Refusal};
+use crate::streams::{Carrier, Listening};
 
 /// What an agent does for the other side. One agent serves one root.
 pub trait Service: Send + Sync {
@@ -40,13 +41,14 @@ pub enum AgentEnd {
     Io(std::io::Error),
 }
 
-/// Serves one connection. `own`: the greeting of this side; `make`: what this side does for the other one.
+/// Serves one connection. `own`: the greeting of this side; `addresses`: those of this host by which the other side may reach
+/// it; `make`: what this side does for the other one.
 ///
 /// It returns when the connection is over, also if threads still hang in system calls; the process has to end then.
 pub fn run(
     mut input: impl Read + Send + 'static,
     mut output: impl Write + Send + 'static,
-    mut own: Hello,
+    (mut own, addresses): (Hello, Vec<String>),
     make: impl FnOnce(&Hello) -> Result<Role<'_>, Refusal>,
 ) -> AgentEnd {
     let (sender, greeted) = mpsc::channel();
@@ -75,12 +77,28 @@ pub fn run(
     };
     own.refusal = role.as_ref().err().cloned();
     own.serves = matches!(role, Ok(Role::Asks(_)));
+    let listening = match (&peer.offer, &role) {
+        (Some(offer), Ok(_)) => {
+            let (answer, listening) = Listening::start(offer, addresses);
+            own.answer = Some(answer);
+            listening
+        }
+        _ => None,
+    };
     if let Err(error) = own.write(&mut output) {
         return AgentEnd::Io(error);
     }
     // Nothing to end: the process ends, and ssh with it.
-    let link = Link { input: Box::new(input), output: Box::new(output), hang_up: Box::new(|_| ()) };
-    let terms = own.terms_with(&peer);
+    let carrier =
+        Carrier { input: Box::new(input), output: Box::new(output), hang_up: Box::new(|_| ()) };
+    let mut terms = own.terms_with(&peer);
+    let link = match listening {
+        None => carrier.alone(),
+        Some(listening) => match listening.go_on(carrier, &mut terms) {
+            Ok(link) => link,
+            Err(error) => return AgentEnd::Io(error),
+        },
+    };
     match role {
         Err(refusal) => AgentEnd::Refused(refusal),
         Ok(Role::Serves(service)) => match Serving::begin(link, terms, service) {
@@ -223,7 +241,7 @@ mod tests {
         let (sender, ended) = mpsc::channel();
         thread::spawn(move || {
             let input = there.try_clone().unwrap();
-            sender.send(run(input, there, own, make)).unwrap();
+            sender.send(run(input, there, (own, Vec::new()), make)).unwrap();
         });
         (here, ended)
     }

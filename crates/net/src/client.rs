@@ -16,6 +16,7 @@ use crate::failure::{self, Ended};
 use crate::hello::{Hello, NoHello};
 use crate::remote_command;
 use crate::ssh::{Ssh, SshOptions};
+use crate::streams::{Carrier, Offering, StreamOptions};
 
 /// How long ssh may take to say why it ended.
 const REASON_WITHIN: Duration = Duration::from_secs(5);
@@ -32,6 +33,8 @@ pub struct ConnectOptions {
     pub version: String,
     /// The limit for silence.
     pub silence: Duration,
+    /// The data streams beside ssh.
+    pub streams: StreamOptions,
     /// The limit for the login and the greeting; `None` where a user may be asked for a password.
     pub hello_within: Option<Duration>,
 }
@@ -39,7 +42,8 @@ pub struct ConnectOptions {
 impl ConnectOptions {
     /// The usual limits, without one for the login.
     pub fn new(ssh: SshOptions, version: &str) -> Self {
-        Self { ssh, version: version.to_owned(), silence: SILENCE, hello_within: None }
+        let streams = StreamOptions::none();
+        Self { ssh, version: version.to_owned(), silence: SILENCE, streams, hello_within: None }
     }
 }
 
@@ -238,6 +242,11 @@ impl Greeted {
         let (ssh, mut input, mut output) = Ssh::start(host, &options.ssh, &command)?;
         let ssh = Arc::new(ssh);
         own.silence_ms = options.silence.as_millis() as u32;
+        let offering = match options.streams.count {
+            0 => None,
+            _ => Some(Offering::new(&options.streams).map_err(Fatal::Thread)?),
+        };
+        own.offer = offering.as_ref().map(|offering| offering.offer.clone());
         let peer = match greet(&own, &ssh, (&mut input, &mut output), options.hello_within) {
             Ok(peer) => peer,
             Err(Ungreeted::Late(seconds)) => return Err(failure::silent(&shown, seconds)),
@@ -266,8 +275,16 @@ impl Greeted {
         let hang_up = Box::new(move |patience| {
             ends.end(patience);
         });
-        let link = Link { input: Box::new(output), output: Box::new(input), hang_up };
-        let terms = own.terms_with(&peer);
+        let carrier = Carrier { input: Box::new(output), output: Box::new(input), hang_up };
+        let mut terms = own.terms_with(&peer);
+        let link = match offering {
+            None => carrier.alone(),
+            Some(offering) => {
+                let with = (host.name.as_str(), &options.streams);
+                let link = offering.answered(peer.answer.clone(), carrier, with, &mut terms);
+                link.map_err(Fatal::Thread)?
+            }
+        };
         Ok(Self { link, terms, ssh, host: shown, hello: peer })
     }
 }

@@ -10,6 +10,8 @@
 //! | 8–15 | number of the channel; zero for the connection as a whole |
 use std::io::{self, IoSlice, Read, Write};
 
+use crate::vectored;
+
 /// The length of a header.
 pub const HEADER_BYTES: usize = 16;
 /// The longest payload of a request or a message.
@@ -145,16 +147,7 @@ pub fn write_frame(
     payload: &[u8],
 ) -> io::Result<()> {
     let header = Header { length: payload.len(), kind, channel }.encode();
-    let mut rest = &mut [IoSlice::new(&header), IoSlice::new(payload)][..];
-    IoSlice::advance_slices(&mut rest, 0);
-    while !rest.is_empty() {
-        match output.write_vectored(rest) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => IoSlice::advance_slices(&mut rest, written),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+    vectored::write_all(output, &mut [IoSlice::new(&header), IoSlice::new(payload)])?;
     output.flush()
 }
 

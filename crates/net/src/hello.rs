@@ -4,6 +4,8 @@
 //! (two bytes each, the least significant first), the length of the fields (four bytes), and the fields: number (two
 //! bytes), length (four bytes), value. Fields of unknown numbers are skipped.
 use dmover_model::PathBytes;
+use dmover_wire::streams::{StreamAnswer, StreamOffer};
+use dmover_wire::{decode, encode};
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
@@ -63,6 +65,10 @@ pub struct Hello {
     pub serves: bool,
     /// The agent refuses.
     pub refusal: Option<Refusal>,
+    /// The side that greets first wants data streams.
+    pub offer: Option<StreamOffer>,
+    /// What the agent says to that.
+    pub answer: Option<StreamAnswer>,
 }
 
 /// Why an agent does not serve: one line, and what to do.
@@ -102,6 +108,8 @@ impl Hello {
             channels_max: CHANNELS_MAX,
             serves: false,
             refusal: None,
+            offer: None,
+            answer: None,
         }
     }
 
@@ -147,6 +155,12 @@ impl Hello {
         }
         if self.serves {
             field(11, &[1]);
+        }
+        if let Some(offer) = &self.offer {
+            field(12, &encode(offer));
+        }
+        if let Some(answer) = &self.answer {
+            field(13, &encode(answer));
         }
         let mut bytes = MAGIC.to_vec();
         bytes.extend(self.protocols.newest.to_le_bytes());
@@ -204,6 +218,8 @@ impl Hello {
             channels_max: CHANNELS_MAX,
             serves: false,
             refusal: None,
+            offer: None,
+            answer: None,
         };
         let mut refusal = [const { None }; 2];
         while !fields.is_empty() {
@@ -225,6 +241,9 @@ impl Hello {
                 9 => refusal[0] = Some(text()),
                 10 => refusal[1] = Some(text()),
                 11 => hello.serves = value == [1],
+                // Another version may mean more by it than this one knows: then there are no streams.
+                12 => hello.offer = decode(value).ok(),
+                13 => hello.answer = decode(value).ok(),
                 _ => {}
             }
         }

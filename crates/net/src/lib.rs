@@ -14,8 +14,12 @@ pub mod hello;
 pub mod install;
 mod remote_command;
 mod ssh;
+pub mod streams;
+mod vectored;
 
 pub use client::{ConnectOptions, RemoteAgent, RemoteJob};
 pub use dmover_wire::agent::{Inspection, RootKind};
+pub use dmover_wire::streams::Protection;
 pub use endpoint::{Endpoint, RemoteHost, RemotePath};
 pub use ssh::SshOptions;
+pub use streams::{Notice, StreamOptions};

@@ -23,6 +23,7 @@ pub mod ring;
 pub mod set;
 #[cfg(feature = "simulated")]
 pub mod simulated;
+pub mod socket;
 pub mod stat;
 pub mod xattr;
 

@@ -14,6 +14,7 @@ mod message;
 mod offer;
 mod protocol;
 mod report;
+pub mod streams;
 
 pub use encoding::{
     DecodeError, NUMBERS_MAX, SIZE_MAX, bundle, decode, decode_in_place, encode, unbundle,

@@ -1,6 +1,7 @@
 //! Options for hosts that ssh reaches.
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::ffi::OsString;
+use std::net::IpAddr;
 
 /// Options for hosts that ssh reaches.
 #[derive(Debug, Clone, Args)]
@@ -12,4 +13,61 @@ pub struct RemoteArgs {
     /// ssh command, with options
     #[arg(long, value_name = "COMMAND", default_value = "ssh")]
     pub ssh_command: String,
+    /// Number of data streams beside ssh; 0: all data goes through ssh
+    #[arg(long, value_name = "COUNT", default_value_t = dmover_net::streams::STREAMS,
+          value_parser = clap::value_parser!(u32).range(0..=i64::from(dmover_net::streams::STREAMS_MAX)))]
+    pub streams: u32,
+    /// Protection of data streams
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t)]
+    pub encrypt: EncryptArg,
+    /// Ports on which HOST may listen for data streams; 0: any
+    #[arg(long, value_name = "PORT[-PORT]", default_value = "50000-51000", value_parser = ports)]
+    pub data_ports: (u16, u16),
+    /// Name or address of HOST for data streams (default: as ssh reaches it)
+    #[arg(long, value_name = "ADDRESS")]
+    pub data_address: Vec<String>,
+    /// Address of this host that data streams come from
+    #[arg(long, value_name = "ADDRESS")]
+    pub data_from: Option<IpAddr>,
+    /// TCP congestion control of data streams, such as bbr
+    #[arg(long, value_name = "NAME")]
+    pub congestion: Option<String>,
+    /// Size of the TCP buffers of each data stream (default: automatic)
+    #[arg(long, value_name = "SIZE", value_parser = window)]
+    pub window: Option<u32>,
+    /// How long to wait for HOST if it cannot be reached any more
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::positive_duration)]
+    pub reconnect_for: u64,
+}
+
+/// What protects data streams.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum EncryptArg {
+    /// TLS 1.3: nobody on the way reads or changes anything
+    #[default]
+    Full,
+    /// Nobody on the way changes anything, but everything can be read
+    Integrity,
+    /// Only the checksum of TCP
+    None,
+}
+
+/// The smallest and the largest buffers that make sense.
+const WINDOWS: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
+
+fn window(text: &str) -> Result<u32, String> {
+    let bytes = super::size(text)?;
+    if WINDOWS.contains(&bytes) { Ok(bytes as u32) } else { Err("must be from 64K to 1G".into()) }
+}
+
+fn ports(text: &str) -> Result<(u16, u16), String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let port = |text: &str| text.trim().parse::<u16>().map_err(|_| format!("'{text}' is no port"));
+    let (first, last) = (port(first)?, port(last)?);
+    match (first, last) {
+        (0, 0) => Ok((0, 0)),
+        (0, _) => Err("port 0 is not in a range".into()),
+        (first, last) if first > last => Err("the first port is larger than the last".into()),
+        ports => Ok(ports),
+    }
 }

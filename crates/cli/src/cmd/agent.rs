@@ -200,6 +200,13 @@ impl Checked {
     }
 }
 
+/// The address by which ssh has reached this host, as sshd(8) says.
+fn addresses() -> Vec<String> {
+    let connection = environment("SSH_CONNECTION").unwrap_or_default();
+    let connection = connection.to_string_lossy();
+    connection.split(' ').nth(2).map(str::to_owned).into_iter().collect()
+}
+
 /// `--stdio`.
 fn serve() -> Result<(), Fatal> {
     if std::io::stdin().is_terminal() {
@@ -221,7 +228,7 @@ fn serve() -> Result<(), Fatal> {
     }
     // Directories and files stay open between requests.
     dmover_host::process::raise_open_files();
-    let end = dmover_net::agent::run(input, output, own, |peer| {
+    let end = dmover_net::agent::run(input, output, (own, addresses()), |peer| {
         Ok(if peer.serves {
             Role::Asks(Box::new(delegated::run))
         } else {

@@ -1,20 +1,40 @@
 //! Sources on other hosts.
 use dmover_engine::RemoteTrees;
 use dmover_model::{Fatal, JobSpec, PathBytes, Verb};
-use dmover_net::{ConnectOptions, SshOptions};
+use dmover_net::{ConnectOptions, Notice, Protection, SshOptions, StreamOptions};
 use dmover_remote::{Sources, WithHead};
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::args::{FleetArgs, RemoteArgs};
-use crate::print::is_conversation;
+use crate::args::{EncryptArg, FleetArgs, RemoteArgs};
+use crate::print::{is_conversation, say};
 
 /// How the hosts of a job are reached.
 pub(super) fn connect_options(args: &RemoteArgs) -> ConnectOptions {
     let mut options = ConnectOptions::new(ssh_options(args), VERSION);
     options.hello_within = login_limit();
+    options.streams = stream_options(args);
     options
+}
+
+/// Which data streams are used beside ssh.
+fn stream_options(args: &RemoteArgs) -> StreamOptions {
+    StreamOptions {
+        count: args.streams,
+        protection: match args.encrypt {
+            EncryptArg::Full => Protection::Full,
+            EncryptArg::Integrity => Protection::Integrity,
+            EncryptArg::None => Protection::None,
+        },
+        ports: args.data_ports,
+        addresses: args.data_address.clone(),
+        from: args.data_from,
+        congestion: args.congestion.clone(),
+        buffer_bytes: args.window,
+        patience: Duration::from_millis(args.reconnect_for),
+        notice: Notice(Arc::new(|text| say(&format!("dmover: {text}")))),
+    }
 }
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -59,7 +59,7 @@ impl Near {
             let own = own.clone();
             move || {
                 let input = there.try_clone().unwrap();
-                dmover_net::agent::run(input, there, own, |peer| {
+                dmover_net::agent::run(input, there, (own, Vec::new()), |peer| {
                     Ok(dmover_net::agent::Role::Serves(service(peer.root.clone())))
                 })
             }

@@ -1,0 +1,126 @@
+//! What comes from the other side: chunks by their numbers, given on in order. No clock, no I/O.
+use std::collections::{BTreeMap, VecDeque};
+
+/// The other side is told after so many bytes.
+const TOLD_EVERY: usize = 512 << 10;
+
+/// Chunks that have come.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    /// The number of the next chunk in order.
+    next: u64,
+    /// Those that came too early.
+    early: BTreeMap<u64, Vec<u8>>,
+    early_bytes: usize,
+    early_max: usize,
+    /// Those in order that nobody has taken yet.
+    ready: VecDeque<Vec<u8>>,
+    /// Bytes that the other side does not know to have come.
+    untold: usize,
+}
+
+/// What a chunk that has come changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Came {
+    /// There is more to read.
+    pub is_ready: bool,
+    /// The other side should be told.
+    pub tell: bool,
+}
+
+/// More has come than the other side may send.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooMuch;
+
+impl Incoming {
+    pub fn new(early_max: usize) -> Self {
+        Self {
+            next: 0,
+            early: BTreeMap::new(),
+            early_bytes: 0,
+            early_max,
+            ready: VecDeque::new(),
+            untold: 0,
+        }
+    }
+
+    /// A chunk has come. Chunks may come twice, after a stream has ended.
+    pub fn came(&mut self, number: u64, bytes: Vec<u8>) -> Result<Came, TooMuch> {
+        if number < self.next || self.early.contains_key(&number) {
+            // The other side may not know that it came.
+            return Ok(Came { is_ready: false, tell: true });
+        }
+        if number != self.next {
+            self.early_bytes += bytes.len();
+            if self.early_bytes > self.early_max {
+                return Err(TooMuch);
+            }
+            self.early.insert(number, bytes);
+            return Ok(Came { is_ready: false, tell: false });
+        }
+        self.take_on(bytes);
+        while let Some(bytes) = self.early.remove(&self.next) {
+            self.early_bytes -= bytes.len();
+            self.take_on(bytes);
+        }
+        Ok(Came { is_ready: true, tell: self.untold >= TOLD_EVERY })
+    }
+
+    fn take_on(&mut self, bytes: Vec<u8>) {
+        self.next += 1;
+        self.untold += bytes.len();
+        self.ready.push_back(bytes);
+    }
+
+    /// The next bytes in order.
+    pub fn take(&mut self) -> Option<Vec<u8>> {
+        self.ready.pop_front()
+    }
+
+    /// All chunks before this number have come. The other side is told now.
+    pub fn tell(&mut self) -> u64 {
+        self.untold = 0;
+        self.next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(incoming: &mut Incoming) -> Vec<u8> {
+        std::iter::from_fn(|| incoming.take()).flatten().collect()
+    }
+
+    #[test]
+    fn chunks_are_given_on_in_order_and_once() {
+        let mut incoming = Incoming::new(1000);
+        assert!(!incoming.came(2, vec![2]).expect("room").is_ready);
+        assert!(!incoming.came(1, vec![1]).expect("room").is_ready);
+        assert!(!incoming.came(2, vec![2]).expect("room").is_ready);
+        assert!(taken(&mut incoming).is_empty());
+        assert!(incoming.came(0, vec![0]).expect("room").is_ready);
+        assert_eq!(taken(&mut incoming), [0, 1, 2]);
+        // The other side does not know that it came, or would not send it again.
+        let again = incoming.came(1, vec![1]).expect("room");
+        assert_eq!(again, Came { is_ready: false, tell: true });
+        assert_eq!((incoming.tell(), taken(&mut incoming)), (3, Vec::new()));
+    }
+
+    #[test]
+    fn the_other_side_is_told_after_many_bytes() {
+        let mut incoming = Incoming::new(1000);
+        let half = vec![0; TOLD_EVERY / 2];
+        assert!(!incoming.came(0, half.clone()).expect("room").tell);
+        assert!(incoming.came(1, half.clone()).expect("room").tell);
+        assert_eq!(incoming.tell(), 2);
+        assert!(!incoming.came(2, half).expect("room").tell);
+    }
+
+    #[test]
+    fn memory_is_bounded_while_one_is_missing() {
+        let mut incoming = Incoming::new(10);
+        assert!(incoming.came(1, vec![0; 6]).is_ok());
+        assert_eq!(incoming.came(2, vec![0; 6]), Err(TooMuch));
+    }
+}

@@ -1,0 +1,149 @@
+//! The side that listens: accepts streams of the other side, and of nobody else.
+use dmover_host::tcp::{self, Tuning};
+use dmover_schedule::thread;
+use dmover_wire::streams::{Protection, StreamAnswer, StreamOffer};
+use rustls::ServerConfig;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use super::identity::Identity;
+use super::pool::Pool;
+use super::{Carrier, MARGIN, STREAMS_MAX, handshake};
+use crate::connection::{Link, Terms};
+
+/// How often it looks whether the pool is over.
+const ACCEPT_WITHIN: Duration = Duration::from_millis(500);
+/// Connections that may prove at a time who they are.
+const OPENING_MAX: usize = 16;
+/// Ports that are tried.
+const PORTS_TRIED: u64 = 1000;
+
+/// Waits for streams.
+pub(crate) struct Listening {
+    listener: TcpListener,
+    config: Arc<ServerConfig>,
+    protection: Protection,
+    patience: Duration,
+}
+
+impl Listening {
+    /// Listens, as the other side has asked for. `addresses`: those of this host by which it may be reached.
+    pub fn start(offer: &StreamOffer, addresses: Vec<String>) -> (StreamAnswer, Option<Self>) {
+        match Self::begin(offer) {
+            Ok((listening, certificate, port)) => {
+                (StreamAnswer::Listens { certificate, port, addresses }, Some(listening))
+            }
+            Err(error) => (StreamAnswer::Refuses(error.to_string()), None),
+        }
+    }
+
+    fn begin(offer: &StreamOffer) -> io::Result<(Self, Vec<u8>, u16)> {
+        let tuning = Tuning {
+            congestion: offer.congestion.clone(),
+            buffer_bytes: offer.buffer_bytes,
+            from: None,
+        };
+        let listener = listen(offer.ports, &tuning)?;
+        let port = listener.local_addr()?.port();
+        let identity = Identity::make()?;
+        let certificate = identity.certificate();
+        let listening = Self {
+            listener,
+            config: identity.server(offer.certificate.clone())?,
+            protection: offer.protection,
+            patience: Duration::from_millis(offer.patience_ms.into()),
+        };
+        Ok((listening, certificate, port))
+    }
+
+    /// Goes on over the streams that come.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn go_on(self, carrier: Carrier, terms: &mut Terms) -> io::Result<Link> {
+        terms.silence = self.patience + MARGIN;
+        let (pool, hang_up) = carrier.with_pool(self.patience)?;
+        let streams = pool.clone();
+        thread::Builder::new()
+            .name("net-listen".into())
+            .spawn(move || self.accept_all(&streams))?;
+        Ok(pool.link(hang_up))
+    }
+
+    fn accept_all(self, pool: &Pool) {
+        let Self { listener, config, protection, .. } = self;
+        let opening = Arc::new(AtomicUsize::new(0));
+        while !pool.is_over() {
+            let Ok((socket, from)) = listener.accept() else {
+                // The usual end of a wait; anything else may go away.
+                pool.wait_for_change(Duration::from_millis(10));
+                continue;
+            };
+            if opening.load(SeqCst) >= OPENING_MAX || pool.streams() >= STREAMS_MAX as usize {
+                tracing::warn!(%from, "refused a data stream: there are too many");
+                continue;
+            }
+            opening.fetch_add(1, SeqCst);
+            let (config, pool) = (Arc::clone(&config), pool.clone());
+            let counted = Counted(Arc::clone(&opening));
+            let opens = move || {
+                let opened = open(socket, &config, protection, &pool);
+                if let Err(error) = opened {
+                    tracing::warn!(%from, %error, "refused a data stream");
+                }
+                drop(counted);
+            };
+            // Without a thread the connection is closed.
+            let _ = thread::Builder::new().name("net-accept".into()).spawn(opens);
+        }
+    }
+}
+
+fn open(
+    socket: TcpStream,
+    config: &Arc<ServerConfig>,
+    protection: Protection,
+    pool: &Pool,
+) -> io::Result<()> {
+    tcp::accepted(&socket)?;
+    let transport = handshake::accept(socket, config, protection, handshake::HANDSHAKE_WITHIN)?;
+    pool.add(transport).map(drop)
+}
+
+/// Counts a connection until it is dropped.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Listens at one of these ports, on all addresses.
+fn listen((first, last): (u16, u16), tuning: &Tuning) -> io::Result<TcpListener> {
+    let at = |port: u16| {
+        let both = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        tcp::listen(both, tuning, ACCEPT_WITHIN).or_else(|error| {
+            // Without IPv6.
+            let has_none = error.kind() != io::ErrorKind::AddrInUse;
+            let old = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+            if has_none { tcp::listen(old, tuning, ACCEPT_WITHIN) } else { Err(error) }
+        })
+    };
+    let count = u64::from(last.saturating_sub(first)) + 1;
+    // Several agents of a host begin at different ports.
+    let begin = dmover_host::random_u64() % count;
+    let mut failed = None;
+    for place in (0..count.min(PORTS_TRIED)).map(|place| (begin + place) % count) {
+        match at(first + place as u16) {
+            Ok(listener) => return Ok(listener),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => failed = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    let error = failed.map_or_else(String::new, |error| format!(": {error}"));
+    Err(io::Error::other(format!("no port from {first} to {last} is free{error}")))
+}

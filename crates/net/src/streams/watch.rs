@@ -1,0 +1,102 @@
+//! The thread that sees whether streams are alive.
+use dmover_observe::lock;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::pool::{End, Lost, Shared, State, Stream};
+use crate::connection::SILENCE;
+
+/// How often it looks.
+const TICK: Duration = Duration::from_millis(250);
+/// A stream says that it is alive after so long without a word.
+const BEAT_MS: u64 = 1_000;
+/// A stream from which nothing was heard for so long is closed. Whoever has opened it opens another one, which works sooner
+/// after an outage than TCP, whose pauses between attempts grow with the outage.
+const SILENT_MS: u64 = 10_000;
+/// If the other side waits for a chunk for so long, while other streams are alive, they send it, too.
+const OVERDUE_MS: u64 = 2_000;
+/// The other side has ended if it said so, and nothing else came for so long.
+const GONE_MS: u64 = 2_000;
+
+/// Looks until the pool is over. `patience`: see [`super::pool::Pool::new`].
+pub(super) fn run(shared: &Arc<Shared>, patience: Duration) {
+    shared.heard_ms.store(shared.now_ms(), Relaxed);
+    loop {
+        let state = lock(&shared.state);
+        if shared.over().is_some() {
+            return;
+        }
+        let waited = shared.changed.wait_timeout(state, TICK);
+        let mut state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        let now = shared.now_ms();
+        beat(&state, now);
+        doubt(&mut state, now);
+        let silent: Vec<Arc<Stream>> =
+            state.streams.iter().filter(|stream| is_silent(stream, now)).cloned().collect();
+        let end = end_of(&state, now, shared.heard_ms.load(Relaxed), patience);
+        drop(state);
+        for stream in silent {
+            shared.lose(&stream, &Lost::Silent);
+        }
+        if let Some(end) = end {
+            return shared.end(end);
+        }
+    }
+}
+
+fn beat(state: &State, now: u64) {
+    for stream in &state.streams {
+        if now - stream.told_ms.load(Relaxed).min(now) >= BEAT_MS {
+            stream.beat_due.store(true, Relaxed);
+            stream.wake.notify_all();
+        }
+    }
+}
+
+/// Has others send what a stream seems not to deliver.
+fn doubt(state: &mut State, now: u64) {
+    for stream in &state.streams {
+        let since = stream.doubted_ms.load(Relaxed);
+        if since != 0 && stream.heard_ms.load(Relaxed) > since {
+            stream.doubted_ms.store(0, Relaxed);
+        }
+    }
+    let Some((by, at)) = state.outgoing.oldest() else { return };
+    if now - at.min(now) < OVERDUE_MS {
+        return;
+    }
+    let is_alive = |other: &&Arc<Stream>| {
+        other.number != by && !other.is_doubted() && other.heard_ms.load(Relaxed) > at + BEAT_MS
+    };
+    let late = state.streams.iter().find(|stream| stream.number == by);
+    let Some(late) = late.filter(|_| state.streams.iter().any(|other| is_alive(&other))) else {
+        return;
+    };
+    tracing::debug!(number = by, "a data stream delivers nothing");
+    late.doubted_ms.store(now, Relaxed);
+    state.outgoing.give_back(by);
+    state.wake_all();
+}
+
+/// A spare stream is never replaced, so it may be silent for as long as the whole pool may be.
+fn is_silent(stream: &Stream, now: u64) -> bool {
+    !stream.is_spare && now - stream.heard_ms.load(Relaxed).min(now) >= SILENT_MS
+}
+
+/// Whether the pool is over.
+fn end_of(state: &State, now: u64, heard: u64, patience: Duration) -> Option<End> {
+    if state.streams.is_empty() && state.spare_ended {
+        let is_gone = match &state.last_lost {
+            Some((Lost::Ended, at)) => now - at.min(&now) >= GONE_MS,
+            _ => false,
+        };
+        // Nothing else could take over.
+        if is_gone || !state.had_streams {
+            return Some(End::Gone);
+        }
+    }
+    let limit = if state.had_streams { patience } else { SILENCE };
+    let silent = Duration::from_millis(now - heard.min(now));
+    (silent >= limit).then_some(End::Unreachable(silent))
+}

@@ -1,0 +1,49 @@
+//! How two sides agree on data streams: the fields of their greetings about them.
+use serde::{Deserialize, Serialize};
+
+/// What protects the bytes on data streams. Who opens a stream is always proved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Protection {
+    /// TLS 1.3: nobody on the way reads or changes them.
+    #[default]
+    Full,
+    /// Nobody on the way changes them, but they can be read.
+    Integrity,
+    /// Only TCP's own checksum.
+    None,
+}
+
+/// What the side that has started the other one asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamOffer {
+    /// The certificate that its streams present (DER). It is made for this connection.
+    #[serde(with = "serde_bytes")]
+    pub certificate: Vec<u8>,
+    /// What protects the bytes.
+    pub protection: Protection,
+    /// The first and the last port on which the other side may listen; zero: any.
+    pub ports: (u16, u16),
+    /// The congestion control of both sides, by the kernel's name.
+    pub congestion: Option<String>,
+    /// Bytes of the buffers of each stream in each direction.
+    pub buffer_bytes: Option<u32>,
+    /// How long the other side keeps its end while no stream works, in milliseconds.
+    pub patience_ms: u32,
+}
+
+/// What the other side answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StreamAnswer {
+    /// It listens. Everything after the greetings is in chunks.
+    Listens {
+        /// The certificate of its end (DER).
+        #[serde(with = "serde_bytes")]
+        certificate: Vec<u8>,
+        /// The port.
+        port: u16,
+        /// Addresses at which it may be reached, the best one first.
+        addresses: Vec<String>,
+    },
+    /// It does not, for this reason.
+    Refuses(String),
+}
