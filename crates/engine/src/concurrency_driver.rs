@@ -20,6 +20,11 @@ const WINDOW: Duration = Duration::from_millis(100);
 /// A window may end after this time if much was done in it: a step without gain is then undone sooner.
 const QUICK_WINDOW: Duration = Duration::from_millis(40);
 const QUICK_ENTRIES: u64 = 400;
+/// Movers that read from another host are at least so many, because each waits for round trips, and share one connection:
+/// fewer would not relieve it.
+const FAR_MOVERS: usize = 4;
+/// The length of their windows: several round trips of a long line.
+const FAR_WINDOW: Duration = Duration::from_millis(500);
 /// From this share on, processors count as saturated for the controllers; a window has few ticks.
 const SATURATED: f64 = 0.95;
 /// At least this share must be our own: other processes at low priority yield to more movers.
@@ -42,18 +47,39 @@ pub(crate) struct Allowance {
     pub most: usize,
     /// The user set the number.
     pub fixed: bool,
+    /// Movers wait for another host most of the time.
+    pub is_far: bool,
 }
 
 impl Allowance {
     /// The number that the user set (0: none), or many more than processors, because most movers wait.
     pub fn new(asked: usize) -> Self {
+        let is_far = false;
         match asked {
             0 => {
                 let cores = dmover_host::processors::available();
-                Self { most: cores.clamp(MOVERS.0, MOVERS.1), fixed: false }
+                Self { most: cores.clamp(MOVERS.0, MOVERS.1), fixed: false, is_far }
             }
-            most => Self { most, fixed: true },
+            most => Self { most, fixed: true, is_far },
         }
+    }
+
+    /// The same for a job whose source may be on another host.
+    pub fn reading(self, is_far: bool) -> Self {
+        Self { is_far, ..self }
+    }
+
+    /// The least and the usual number of movers.
+    fn few(self, cores: usize) -> (usize, usize) {
+        match self {
+            Self { most, fixed: true, .. } => (most, cores.min(FEW)),
+            Self { is_far: true, most, .. } => (FAR_MOVERS.min(most), FAR_MOVERS.min(most)),
+            _ => (1, cores.min(FEW)),
+        }
+    }
+
+    fn window(self) -> (Duration, Duration) {
+        if self.is_far { (FAR_WINDOW, FAR_WINDOW) } else { (WINDOW, QUICK_WINDOW) }
     }
 }
 
@@ -114,7 +140,7 @@ impl Pace {
     }
 
     pub fn new(allowance: Allowance) -> Self {
-        let Allowance { most, fixed } = allowance;
+        let Allowance { most, fixed, .. } = allowance;
         let cores = dmover_host::processors::available();
         let lane = |class: Class| {
             let (most, start) = match class {
@@ -122,8 +148,8 @@ impl Pace {
                 Class::Large if fixed => (most, most),
                 Class::Large => (most.min(cores.clamp(LARGE_MOVERS.0, LARGE_MOVERS.1)), 2 * cores),
             };
-            let bounds =
-                Bounds { least: if fixed { most } else { 1 }, usual: cores.min(FEW), most };
+            let (least, usual) = allowance.few(cores);
+            let bounds = Bounds { least, usual, most };
             Lane { controller: Controller::new(bounds, start), seen: 0, busy: 0, work: 0 }
         };
         let now = Instant::now();
@@ -182,7 +208,8 @@ impl Pace {
         self.sampled = Instant::now();
         self.sample();
         let elapsed = self.window.elapsed();
-        if elapsed < WINDOW && (elapsed < QUICK_WINDOW || !self.has_seen_enough(engine)) {
+        let (window, quick) = self.allowance.window();
+        if elapsed < window && (elapsed < quick || !self.has_seen_enough(engine)) {
             return;
         }
         if self.decide(engine) {

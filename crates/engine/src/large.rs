@@ -313,6 +313,9 @@ fn copy_in_steps(
     let piece = task.large.shape.map_or(1, |shape| shape.piece());
     let (mut start, mut told) = (task.range.start, Instant::now());
     let since = told;
+    open.will_read(task.range);
+    let worth_giving =
+        if open.is_sent_ahead() { chunk::SENT_AHEAD_AT_LEAST } else { chunk::STEP_AT_LEAST };
     while start < task.range.end {
         let step = mover.session.tools.step.bytes(piece);
         let begun = Instant::now();
@@ -335,7 +338,7 @@ fn copy_in_steps(
         let given = if all && !left.is_empty() {
             Some(left)
         } else {
-            chunk::half(left, step.max(chunk::STEP_AT_LEAST)).filter(|_| others_wait)
+            chunk::half(left, step.max(worth_giving)).filter(|_| others_wait)
         };
         if let Some(range) = given {
             task.range.end = range.start;

@@ -236,6 +236,7 @@ impl ContentRules<'_> {
         tools: &mut Tools,
     ) -> Result<u64, EntryError> {
         let shift = |offset: u64| destination_offset + (offset - range.start);
+        transfer.source.will_read(range);
         if holes == Holes::Fill {
             return self.copy_data(transfer, range, destination_offset, false, tools);
         }
@@ -319,6 +320,7 @@ impl ContentRules<'_> {
         take: &mut dyn FnMut(Run<'_>),
     ) -> Result<(), EntryError> {
         let Reading { source, direct, path, permit, .. } = reading;
+        source.0.will_read(range);
         let mut gaps = reading.gaps(range);
         let mut reader = Reader::new(*self, source, direct, range.start, path);
         let mut at = range.start;

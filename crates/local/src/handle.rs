@@ -1,5 +1,5 @@
 //! How directories and files of a source are reached: by a descriptor, or through messages.
-use dmover_model::{EntryError, Metadata, Operation, PathBytes, Side};
+use dmover_model::{ByteRange, EntryError, Metadata, Operation, PathBytes, Side};
 use dmover_sys::file::{self, DataRange};
 use dmover_sys::{AsFd, BorrowedFd, Errno, OwnedFd, path, stat};
 use dmover_tree::{NextData, RemoteDirectory, RemoteFile};
@@ -134,6 +134,13 @@ impl<'a> FileRef<'a> {
         match self {
             Self::Open(fd) => Some(fd),
             Self::Remote(_) => None,
+        }
+    }
+
+    /// Announces a range that will be read in order.
+    pub fn will_read(self, range: ByteRange) {
+        if let Self::Remote(file) = self {
+            file.will_read(range);
         }
     }
 

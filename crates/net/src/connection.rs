@@ -29,6 +29,10 @@ const MESSAGE_OVERHEAD: u64 = 64;
 pub const WINDOW_MIN: u32 = 2 * (PAYLOAD_MAX as u32 + MESSAGE_OVERHEAD as u32);
 /// The usual window. ssh itself has 2 MiB in flight.
 pub const WINDOW: u32 = 4 << 20;
+/// A window grows up to this, as long as its channel is read faster than bytes come: a longer line has more on its way.
+pub const WINDOW_MAX: u32 = 64 << 20;
+/// By how much all windows of a connection may have grown together.
+const GROWN_MAX: u64 = 256 << 20;
 /// How many channels may be open at a time.
 pub const CHANNELS_MAX: u32 = 256;
 /// Channels that requests ahead leave free. More threads than this do not send ahead at the same moment.
@@ -66,8 +70,12 @@ impl std::fmt::Debug for Link {
 pub struct Terms {
     /// How many bytes the other side may send on a channel before this side has read them.
     pub own_window: u32,
+    /// What that may grow to.
+    pub own_window_max: u32,
     /// The same for what this side sends.
     pub peer_window: u32,
+    /// What that may grow to.
+    pub peer_window_max: u32,
     /// How many channels may be open at a time.
     pub channels_max: u32,
     /// How long either side may be silent before the other one gives the connection up.
@@ -78,7 +86,9 @@ impl Default for Terms {
     fn default() -> Self {
         Self {
             own_window: WINDOW,
+            own_window_max: WINDOW_MAX,
             peer_window: WINDOW,
+            peer_window_max: WINDOW_MAX,
             channels_max: CHANNELS_MAX,
             silence: SILENCE,
         }
@@ -144,6 +154,8 @@ impl Connection {
             writer: Mutex::new(Writer { output: Some(output), last: 0 }),
             channels: Mutex::default(),
             vacancy: Condvar::new(),
+            grown: Arc::default(),
+            largest_window: AtomicU64::new(0),
             terms,
             asks: accept.is_none(),
             start: Instant::now(),
@@ -250,6 +262,10 @@ struct Shared {
     channels: Mutex<Channels>,
     /// A channel is over, or the connection.
     vacancy: Condvar,
+    /// By how much the windows of open channels have grown.
+    grown: Arc<AtomicU64>,
+    /// What the window of a channel had to become.
+    largest_window: AtomicU64,
     terms: Terms,
     /// This side sends the requests.
     asks: bool,
@@ -276,7 +292,7 @@ impl Shared {
 
     fn request(self: &Arc<Self>, message: &[u8]) -> Result<Channel, Broken> {
         channel::assert_length(message);
-        let state = Arc::new(State::new(&self.terms));
+        let state = Arc::new(State::new(&self.terms, &self.grown));
         // It fits: a window is larger than the longest message.
         state.charge(message.len());
         let mut channels = lock(&self.channels);

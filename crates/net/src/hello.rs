@@ -9,7 +9,7 @@ use dmover_wire::{decode, encode};
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-use crate::connection::{CHANNELS_MAX, SILENCE, Terms, WINDOW, WINDOW_MIN};
+use crate::connection::{CHANNELS_MAX, SILENCE, Terms, WINDOW, WINDOW_MAX, WINDOW_MIN};
 
 const MAGIC: [u8; 8] = *b"\x89dmover\n";
 const FIXED_BYTES: usize = MAGIC.len() + 8;
@@ -56,6 +56,8 @@ pub struct Hello {
     pub program: PathBytes,
     /// How many bytes of a channel it takes ahead.
     pub window: u32,
+    /// The largest window of the other side that it uses.
+    pub window_max: u32,
     /// The connection ends after this long without a message, in milliseconds. The asking side chooses it for both.
     pub silence_ms: u32,
     /// How many open channels it accepts.
@@ -104,6 +106,7 @@ impl Hello {
             root: PathBytes::default(),
             program: PathBytes::default(),
             window: WINDOW,
+            window_max: WINDOW_MAX,
             silence_ms: SILENCE.as_millis() as u32,
             channels_max: CHANNELS_MAX,
             serves: false,
@@ -117,7 +120,9 @@ impl Hello {
     pub fn terms_with(&self, peer: &Self) -> Terms {
         Terms {
             own_window: self.window,
+            own_window_max: WINDOW_MAX.min(peer.window_max).max(self.window),
             peer_window: peer.window,
+            peer_window_max: self.window_max.max(peer.window),
             channels_max: self.channels_max.min(peer.channels_max),
             silence: Duration::from_millis(self.silence_ms.min(peer.silence_ms).into()),
         }
@@ -156,6 +161,7 @@ impl Hello {
         if self.serves {
             field(11, &[1]);
         }
+        field(14, &self.window_max.to_le_bytes());
         if let Some(offer) = &self.offer {
             field(12, &encode(offer));
         }
@@ -214,6 +220,8 @@ impl Hello {
             root: PathBytes::default(),
             program: PathBytes::default(),
             window: WINDOW,
+            // An earlier version gives a connection up whose windows grow.
+            window_max: 0,
             silence_ms: SILENCE.as_millis() as u32,
             channels_max: CHANNELS_MAX,
             serves: false,
@@ -244,6 +252,7 @@ impl Hello {
                 // Another version may mean more by it than this one knows: then there are no streams.
                 12 => hello.offer = decode(value).ok(),
                 13 => hello.answer = decode(value).ok(),
+                14 => hello.window_max = count()?,
                 _ => {}
             }
         }

@@ -222,6 +222,9 @@ pub trait RemoteFile: Debug + Send + Sync {
     /// They cannot be read.
     fn attributes(&self) -> Result<EntryAttributes, EntryError>;
 
+    /// This range will be read in order. What is behind it may be read by others, so nothing of it has to be sent.
+    fn will_read(&self, _range: ByteRange) {}
+
     /// Reads up to `buffer` bytes from an offset on; 0 at the end of the file. Reading on from where the last call ended
     /// needs no round trip.
     ///

@@ -28,6 +28,7 @@ impl ContentRules<'_> {
         let half = if one.direct || other.direct { half } else { half.min(BLOCK) };
         let (left, right) = buffer.split_at_mut(half);
         let mut readers = [one, other].map(|reading| {
+            reading.source.0.will_read(range);
             Reader::new(*self, reading.source, reading.direct, range.start, reading.path)
         });
         let mut gaps = [one, other].map(|reading| reading.gaps(range));

@@ -22,6 +22,7 @@ impl ContentRules<'_> {
         compares: bool,
         tools: &mut Tools,
     ) -> Result<u64, EntryError> {
+        transfer.source.will_read(range);
         let mut written = 0;
         let mut at = range.start;
         while at < range.end {

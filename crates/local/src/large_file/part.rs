@@ -51,6 +51,16 @@ impl<'a> LargePart<'a> {
         cache::forget(self.file.fd(), range.start, range.len());
     }
 
+    /// Announces the range that will be copied, step by step.
+    pub fn will_read(&self, range: ByteRange) {
+        self.source.file.as_ref().will_read(range);
+    }
+
+    /// Whether the source is read through messages: then content is on its way before it is asked for.
+    pub fn is_sent_ahead(&self) -> bool {
+        self.source.file.as_ref().fd().is_none()
+    }
+
     /// Checks that the source is still the version that was opened.
     ///
     /// # Errors

@@ -3,10 +3,11 @@ use dmover_observe::lock;
 use dmover_schedule::sync::{Condvar, Mutex};
 use dmover_schedule::time::Instant;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::{Broken, MESSAGE_OVERHEAD, Shared, Terms, wait};
+use super::{Broken, GROWN_MAX, MESSAGE_OVERHEAD, Shared, Terms, wait};
 use crate::frame::{Kind, PAYLOAD_MAX, REASON_MAX};
 
 /// A channel: messages in both directions, in order. Two threads may use it, one to send and one to receive.
@@ -24,6 +25,24 @@ pub struct Channel {
 pub(super) struct State {
     inner: Mutex<Inner>,
     changed: Condvar,
+    windows: Windows,
+}
+
+/// How the window for what comes may grow.
+#[derive(Debug)]
+struct Windows {
+    first: u64,
+    most: u64,
+    /// By how much all windows of the connection have grown.
+    grown: Arc<AtomicU64>,
+}
+
+impl Windows {
+    /// Takes bytes for a window out of those that are left for all.
+    fn take(&self, bytes: u64) -> bool {
+        let more = |grown: u64| Some(grown + bytes).filter(|grown| *grown <= GROWN_MAX);
+        self.grown.fetch_update(SeqCst, SeqCst, more).is_ok()
+    }
 }
 
 #[derive(Debug)]
@@ -34,6 +53,10 @@ struct Inner {
     granted: u64,
     /// Bytes that were taken from the inbox, and that the other side does not know of yet.
     owed: u64,
+    /// How far the other side may be ahead.
+    window: u64,
+    /// The owner had to wait for a message since the other side was told of the last ones.
+    has_waited: bool,
     inbox: VecDeque<Vec<u8>>,
     /// This side sends no more.
     has_ended: bool,
@@ -97,6 +120,24 @@ impl Channel {
         self.shared.write(Kind::Message, self.number, message)
     }
 
+    /// Says that much will come on this channel: its window is at once as large as one had to become on this connection.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub fn expect_much(&self) -> Result<(), Broken> {
+        let mut inner = lock(&self.state.inner);
+        let wanted = self.shared.largest_window.load(SeqCst).min(self.state.windows.most);
+        let more = wanted.saturating_sub(inner.window);
+        if more == 0 || inner.peer_ended || !self.state.windows.take(more) {
+            return Ok(());
+        }
+        inner.window += more;
+        inner.granted += more;
+        drop(inner);
+        let more = u32::try_from(more).expect("a window has 32 bits");
+        self.shared.write(Kind::Credit, self.number, &more.to_le_bytes())
+    }
+
     /// The next message; `None`: the other side has sent all.
     ///
     /// # Errors
@@ -116,9 +157,10 @@ impl Channel {
             if let Some(message) = inner.inbox.pop_front() {
                 inner.owed += cost(message.len());
                 // Few and large: a credit is a message, too.
-                if inner.owed >= u64::from(self.shared.terms.own_window) / 2 && !inner.peer_ended {
-                    let more = std::mem::take(&mut inner.owed);
+                if inner.owed >= inner.window / 2 && !inner.peer_ended {
+                    let more = std::mem::take(&mut inner.owed) + self.state.grow(&mut inner);
                     inner.granted += more;
+                    self.shared.largest_window.fetch_max(inner.window, SeqCst);
                     drop(inner);
                     let more = u32::try_from(more).expect("a window has 32 bits");
                     // If it cannot be sent, the next call says so.
@@ -135,6 +177,7 @@ impl Channel {
             if let Some(why) = self.shared.over() {
                 return Some(Err(why));
             }
+            inner.has_waited = true;
             inner = match end.map(|end| end.saturating_duration_since(Instant::now())) {
                 None => wait(&self.state.changed, inner),
                 Some(Duration::ZERO) => return None,
@@ -213,11 +256,14 @@ impl Drop for Channel {
 }
 
 impl State {
-    pub(super) fn new(terms: &Terms) -> Self {
+    /// `grown`: by how much the windows of the connection have grown.
+    pub(super) fn new(terms: &Terms, grown: &Arc<AtomicU64>) -> Self {
         let inner = Inner {
             credit: terms.peer_window.into(),
             granted: terms.own_window.into(),
             owed: 0,
+            window: terms.own_window.into(),
+            has_waited: false,
             inbox: VecDeque::new(),
             has_ended: false,
             has_left: false,
@@ -226,7 +272,22 @@ impl State {
             is_complete: false,
             cancelled: None,
         };
-        Self { inner: Mutex::new(inner), changed: Condvar::new() }
+        let windows = Windows {
+            first: terms.own_window.into(),
+            most: terms.own_window_max.into(),
+            grown: Arc::clone(grown),
+        };
+        Self { inner: Mutex::new(inner), changed: Condvar::new(), windows }
+    }
+
+    /// Grows the window if bytes are read faster than they come; answers by how much.
+    fn grow(&self, inner: &mut Inner) -> u64 {
+        let more = inner.window.min(self.windows.most.saturating_sub(inner.window));
+        if !std::mem::take(&mut inner.has_waited) || more == 0 || !self.windows.take(more) {
+            return 0;
+        }
+        inner.window += more;
+        more
     }
 
     /// Counts a message that is sent at once.
@@ -291,5 +352,12 @@ impl State {
         drop(inner);
         self.changed.notify_all();
         Some(is_over)
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        let grown = lock(&self.inner).window - self.windows.first;
+        self.windows.grown.fetch_sub(grown, SeqCst);
     }
 }

@@ -74,7 +74,7 @@ impl Receiver<'_> {
                 Kind::Credit => {
                     let bytes = header.read_payload(&mut self.input)?;
                     let more = u32::from_le_bytes(bytes.try_into().expect("four bytes"));
-                    let window = self.shared.terms.peer_window;
+                    let window = self.shared.terms.peer_window_max;
                     // The channel may be over here, while the other side takes its last messages.
                     if let Some(state) = self.channel(header)?
                         && !state.add_credit(more, window)
@@ -91,7 +91,7 @@ impl Receiver<'_> {
         let Some(accept) = &mut self.accept else {
             return Err(FrameError::Malformed("a request comes from the side that answers"));
         };
-        let state = Arc::new(State::new(&self.shared.terms));
+        let state = Arc::new(State::new(&self.shared.terms, &self.shared.grown));
         {
             let mut channels = lock(&self.shared.channels);
             if header.channel <= channels.last {
@@ -120,7 +120,7 @@ impl Receiver<'_> {
         if !state.admits(header.length) {
             return Err(FrameError::Malformed("a message is larger than its window"));
         }
-        debug_assert!(cost(header.length) <= u64::from(self.shared.terms.own_window));
+        debug_assert!(cost(header.length) <= u64::from(self.shared.terms.own_window_max));
         state.deliver(header.read_payload(&mut self.input)?);
         Ok(())
     }

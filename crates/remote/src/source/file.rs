@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::asking::About;
 use super::shared::Shared;
-use super::stream::{self, Idle};
+use super::stream::{self, Announced, Idle};
 use crate::hashing::{digests_of, fits};
 
 /// An open regular file.
@@ -17,13 +17,15 @@ pub(super) struct File {
     at: FileAt,
     head: Head,
     streams: Idle,
+    announced: Announced,
     /// Content was asked for after the head, so what came with the head does not tell whether it has changed.
     was_read: AtomicBool,
 }
 
 impl File {
     pub(super) fn new(shared: Arc<Shared>, at: FileAt, head: Head) -> Self {
-        Self { shared, at, head, streams: Idle::default(), was_read: AtomicBool::new(false) }
+        let (streams, announced, was_read) = Default::default();
+        Self { shared, at, head, streams, announced, was_read }
     }
 
     fn about(&self, operation: Operation) -> About<'_> {
@@ -88,6 +90,10 @@ impl RemoteFile for File {
         self.head.attributes.clone()
     }
 
+    fn will_read(&self, range: ByteRange) {
+        self.announced.add(range);
+    }
+
     fn read(&self, at: u64, buffer: &mut [u8]) -> Result<usize, EntryError> {
         if let Some(bytes) = self.bytes() {
             let at = usize::try_from(at).unwrap_or(usize::MAX);
@@ -99,7 +105,7 @@ impl RemoteFile for File {
         self.was_read.store(true, Relaxed);
         let about = self.about(Operation::Read);
         let with = (&self.shared.asking, &self.shared.streams);
-        stream::read(with, (&self.at, &self.streams), (at, buffer), about)
+        stream::read(with, (&self.at, &self.streams, &self.announced), (at, buffer), about)
     }
 
     fn next_data(&self, at: u64) -> Result<NextData, EntryError> {
@@ -112,6 +118,11 @@ impl RemoteFile for File {
             });
         }
         self.was_read.store(true, Relaxed);
+        let (end, metadata) = (self.head.metadata.size, &self.head.metadata);
+        if !metadata.may_have_holes() {
+            let rest = ByteRange { start: at, end };
+            return Ok(if at < end { NextData::Data(rest) } else { NextData::End });
+        }
         let request = Request::NextData { file: self.at.clone(), at };
         self.shared.asking.ask(&request, self.about(Operation::Read))
     }

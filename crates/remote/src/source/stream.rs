@@ -17,14 +17,43 @@ const FILE_STREAMS_MAX: usize = 8;
 /// The most streams of all files that wait to be read further. Each takes a channel, and a thread at the agent.
 const STREAMS_MAX: usize = 96;
 
+/// The most announced ranges of a file that are kept: as many as threads read it.
+const RANGES_MAX: usize = 32;
+
 /// The streams of one file that nobody reads at this moment. The one that was read last is at the end.
 pub(super) type Idle = Arc<Mutex<Vec<Stream>>>;
+
+/// The ranges of a file that were announced. The last one is at the end.
+#[derive(Debug, Default)]
+pub(super) struct Announced(Mutex<Vec<ByteRange>>);
+
+impl Announced {
+    pub(super) fn add(&self, range: ByteRange) {
+        let mut ranges = lock(&self.0);
+        if ranges.iter().any(|known| known.start <= range.start && range.end <= known.end) {
+            return;
+        }
+        if ranges.len() >= RANGES_MAX {
+            ranges.remove(0);
+        }
+        ranges.push(range);
+    }
+
+    /// Where a stream that begins here should end. Parts of announced ranges are announced as well.
+    fn end_from(&self, at: u64) -> u64 {
+        let ranges = lock(&self.0);
+        let of = ranges.iter().filter(|range| (range.start..range.end).contains(&at));
+        of.map(|range| range.end).max().unwrap_or(u64::MAX)
+    }
+}
 
 /// Content from an offset on.
 #[derive(Debug)]
 pub(super) struct Stream {
     channel: Channel,
     at: u64,
+    /// Where the range ends that was asked for; the file may end before.
+    end: u64,
     pending: Pending,
     _counted: Counted,
 }
@@ -43,14 +72,15 @@ impl Stream {
     fn open(
         (asking, streams): (&Asking, &OpenStreams),
         file: &FileAt,
-        at: u64,
+        (at, end): (u64, u64),
         about: About<'_>,
     ) -> Result<Self, EntryError> {
         streams.make_room();
-        let range = ByteRange { start: at, end: u64::MAX };
+        let range = ByteRange { start: at, end };
         let channel = asking.send(&Request::Content { file: file.clone(), range }, about)?;
+        channel.expect_much().map_err(|why| asking.failed(about, why))?;
         let counted = streams.count();
-        Ok(Self { channel, at, pending: Pending::Hole(0), _counted: counted })
+        Ok(Self { channel, at, end, pending: Pending::Hole(0), _counted: counted })
     }
 
     fn read(
@@ -101,7 +131,7 @@ impl Stream {
 /// Reads a file from an offset on, with the stream that is there, or with another one.
 pub(super) fn read(
     (asking, streams): (&Asking, &OpenStreams),
-    (file, idle): (&FileAt, &Idle),
+    (file, idle, announced): (&FileAt, &Idle, &Announced),
     (at, buffer): (u64, &mut [u8]),
     about: About<'_>,
 ) -> Result<usize, EntryError> {
@@ -113,13 +143,18 @@ pub(super) fn read(
     let mut stream = match found {
         Some(stream) => stream,
         None => {
-            let opened = Stream::open((asking, streams), file, at, about)?;
+            let opened =
+                Stream::open((asking, streams), file, (at, announced.end_from(at)), about)?;
             streams.know(idle);
             opened
         }
     };
     // A message may be shorter than what is wanted, and then the next one is probably there as well.
     let read = stream.read(buffer, asking, about)?;
+    if stream.at >= stream.end {
+        // What follows is asked for by itself.
+        return Ok(read);
+    }
     let mut idle = lock(idle);
     idle.push(stream);
     let surplus = (idle.len() > FILE_STREAMS_MAX).then(|| idle.remove(0));

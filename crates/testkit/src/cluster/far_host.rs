@@ -68,6 +68,11 @@ impl FarHost {
         &self.ssh_command
     }
 
+    /// The host at the far end.
+    pub fn host(&self) -> &super::Host {
+        self.cluster.host(FAR)
+    }
+
     /// The home directory of the user there.
     pub fn home(&self) -> PathBuf {
         self.server.client_config_path().with_file_name(FAR)
