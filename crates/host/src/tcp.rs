@@ -46,12 +46,14 @@ impl Tuning {
         } else if let Some(bytes) = explicit_send_buffer() {
             socket.set_send_buffer_size(bytes as usize)?;
         }
-        if let Some(name) = &self.congestion {
-            socket.set_tcp_congestion(name.as_bytes()).map_err(|error| {
-                io::Error::new(error.kind(), format!("congestion control '{name}': {error}"))
-            })?;
-        }
-        Ok(())
+        self.choose_congestion(SockRef::from(socket))
+    }
+
+    fn choose_congestion(&self, socket: SockRef<'_>) -> io::Result<()> {
+        let Some(name) = &self.congestion else { return Ok(()) };
+        socket.set_tcp_congestion(name.as_bytes()).map_err(|error| {
+            io::Error::new(error.kind(), format!("congestion control '{name}': {error}"))
+        })
     }
 }
 
@@ -71,7 +73,7 @@ pub fn connect(address: SocketAddr, tuning: &Tuning, within: Duration) -> io::Re
     }
     socket.connect_timeout(&address.into(), within)?;
     let stream = TcpStream::from(socket);
-    accepted(&stream)?;
+    accepted(&stream, tuning)?;
     Ok(stream)
 }
 
@@ -97,8 +99,10 @@ pub fn listen(address: SocketAddr, tuning: &Tuning, patience: Duration) -> io::R
 ///
 /// # Errors
 /// The connection has ended.
-pub fn accepted(stream: &TcpStream) -> io::Result<()> {
+pub fn accepted(stream: &TcpStream, tuning: &Tuning) -> io::Result<()> {
     let socket = SockRef::from(stream);
+    // A route may have chosen another one for a connection that was accepted.
+    tuning.choose_congestion(SockRef::from(stream))?;
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_notsent_lowat(UNSENT_BYTES)
 }

@@ -210,7 +210,7 @@ impl Connection {
     }
 
     /// Ends the connection in order. Open channels end as well.
-    pub fn close(self) {
+    pub fn close(&self) {
         let _ = self.shared.write(Kind::Goodbye, 0, &[]);
         self.shared.end(Broken::Closed, LEAVE_WITHIN);
     }

@@ -118,6 +118,7 @@ impl Delegated {
             channel.finish()?;
             channel.receive()
         });
+        self.connection.close();
     }
 }
 

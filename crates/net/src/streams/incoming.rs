@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 /// The other side is told after so many bytes.
 const TOLD_EVERY: usize = 512 << 10;
 
+/// Buffers that are kept for chunks to come.
+const BUFFERS_MAX: usize = 32;
+
 /// Chunks that have come.
 #[derive(Debug)]
 pub(super) struct Incoming {
@@ -17,6 +20,8 @@ pub(super) struct Incoming {
     ready: VecDeque<Vec<u8>>,
     /// Bytes that the other side does not know to have come.
     untold: usize,
+    /// Buffers of chunks that were taken, as long as they were: memory from the kernel would have to be filled with zeros.
+    buffers: Vec<Vec<u8>>,
 }
 
 /// What a chunk that has come changes.
@@ -41,6 +46,21 @@ impl Incoming {
             early_max,
             ready: VecDeque::new(),
             untold: 0,
+            buffers: Vec::new(),
+        }
+    }
+
+    /// A buffer for a chunk of this length.
+    pub fn buffer(&mut self, length: usize) -> Vec<u8> {
+        let mut buffer = self.buffers.pop().unwrap_or_default();
+        buffer.resize(length, 0);
+        buffer
+    }
+
+    /// Takes a buffer back.
+    pub fn used(&mut self, buffer: Vec<u8>) {
+        if self.buffers.len() < BUFFERS_MAX {
+            self.buffers.push(buffer);
         }
     }
 

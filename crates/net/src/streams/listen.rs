@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use super::handshake::{self, HANDSHAKE_WITHIN};
 use super::identity::Identity;
 use super::pool::Pool;
-use super::{Carrier, MARGIN, STREAMS_MAX, handshake};
+use super::{Carrier, MARGIN, STREAMS_MAX};
 use crate::connection::{Link, Terms};
 
 /// How often it looks whether the pool is over.
@@ -24,9 +25,16 @@ const PORTS_TRIED: u64 = 1000;
 /// Waits for streams.
 pub(crate) struct Listening {
     listener: TcpListener,
+    opens: Opens,
+    patience: Duration,
+}
+
+/// How a stream is opened.
+#[derive(Clone)]
+struct Opens {
     config: Arc<ServerConfig>,
     protection: Protection,
-    patience: Duration,
+    tuning: Tuning,
 }
 
 impl Listening {
@@ -50,10 +58,10 @@ impl Listening {
         let port = listener.local_addr()?.port();
         let identity = Identity::make()?;
         let certificate = identity.certificate();
+        let config = identity.server(offer.certificate.clone())?;
         let listening = Self {
             listener,
-            config: identity.server(offer.certificate.clone())?,
-            protection: offer.protection,
+            opens: Opens { config, protection: offer.protection, tuning },
             patience: Duration::from_millis(offer.patience_ms.into()),
         };
         Ok((listening, certificate, port))
@@ -74,7 +82,7 @@ impl Listening {
     }
 
     fn accept_all(self, pool: &Pool) {
-        let Self { listener, config, protection, .. } = self;
+        let Self { listener, opens, .. } = self;
         let opening = Arc::new(AtomicUsize::new(0));
         while !pool.is_over() {
             let Ok((socket, from)) = listener.accept() else {
@@ -87,30 +95,27 @@ impl Listening {
                 continue;
             }
             opening.fetch_add(1, SeqCst);
-            let (config, pool) = (Arc::clone(&config), pool.clone());
+            let (opens, pool) = (opens.clone(), pool.clone());
             let counted = Counted(Arc::clone(&opening));
-            let opens = move || {
-                let opened = open(socket, &config, protection, &pool);
+            let work = move || {
+                let opened = opens.open(socket, &pool);
                 if let Err(error) = opened {
                     tracing::warn!(%from, %error, "refused a data stream");
                 }
                 drop(counted);
             };
             // Without a thread the connection is closed.
-            let _ = thread::Builder::new().name("net-accept".into()).spawn(opens);
+            let _ = thread::Builder::new().name("net-accept".into()).spawn(work);
         }
     }
 }
 
-fn open(
-    socket: TcpStream,
-    config: &Arc<ServerConfig>,
-    protection: Protection,
-    pool: &Pool,
-) -> io::Result<()> {
-    tcp::accepted(&socket)?;
-    let transport = handshake::accept(socket, config, protection, handshake::HANDSHAKE_WITHIN)?;
-    pool.add(transport).map(drop)
+impl Opens {
+    fn open(&self, socket: TcpStream, pool: &Pool) -> io::Result<()> {
+        tcp::accepted(&socket, &self.tuning)?;
+        let transport = handshake::accept(socket, &self.config, self.protection, HANDSHAKE_WITHIN)?;
+        pool.add(transport).map(drop)
+    }
 }
 
 /// Counts a connection until it is dropped.

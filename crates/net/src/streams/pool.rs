@@ -202,6 +202,11 @@ impl Shared {
         chunks
     }
 
+    /// A buffer for a chunk of this length.
+    pub fn buffer(&self, length: usize) -> Vec<u8> {
+        lock(&self.incoming).buffer(length)
+    }
+
     /// A chunk has come.
     pub fn came(&self, number: u64, bytes: Vec<u8>) {
         let mut incoming = lock(&self.incoming);
@@ -429,6 +434,8 @@ impl Read for Reader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.taken == self.chunk.len() {
             let mut incoming = lock(&self.shared.incoming);
+            incoming.used(std::mem::take(&mut self.chunk));
+            self.taken = 0;
             self.chunk = loop {
                 if let Some(next) = incoming.take() {
                     break next;
@@ -439,7 +446,6 @@ impl Read for Reader {
                     Some(why) => return Err(why.clone().into()),
                 }
             };
-            self.taken = 0;
         }
         let rest = &self.chunk[self.taken..];
         let now = rest.len().min(buffer.len());

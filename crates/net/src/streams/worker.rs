@@ -102,11 +102,8 @@ fn receive_all(
         match header.kind {
             Kind::Received => shared.has_received(header.number),
             Kind::Data => {
-                let mut bytes = Vec::with_capacity(header.length);
-                (&mut input).take(header.length as u64).read_to_end(&mut bytes)?;
-                if bytes.len() < header.length {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
+                let mut bytes = shared.buffer(header.length);
+                input.read_exact(&mut bytes)?;
                 shared.came(header.number, bytes);
             }
         }
