@@ -701,6 +701,7 @@ impl Run {
             withheld: engine.pass.guard.withheld(),
             resumed: engine.facts.is_resumed,
             limit,
+            connections: engine.connections(),
             elapsed: self.before + engine.reports.started.elapsed(),
             needs_all: engine.pass.needs_all(),
             peak_memory_bytes: dmover_host::memory::peak_bytes(),

@@ -1,6 +1,9 @@
 //! The report of a job.
 use dmover_journal::{ErrorList, JobPhase};
-use dmover_model::{ErrorClass, ExitCode, Failed, JobId, Limit, LossKind, LossSet, WithheldReason};
+use dmover_model::{
+    ConnectionReport, ErrorClass, ExitCode, Failed, JobId, Limit, LossKind, LossSet, PathBytes,
+    WithheldReason,
+};
 use dmover_observe::{Counter, Slow, Snapshot};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,6 +54,8 @@ pub struct JobReport {
     pub withheld: Option<Withheld>,
     /// What limited its speed.
     pub limit: Limit,
+    /// The connections to other hosts, with the SOURCE of each.
+    pub connections: Vec<(PathBytes, ConnectionReport)>,
     /// Wall-clock time.
     pub elapsed: Duration,
     /// Why another full scan is needed after this pass.

@@ -46,10 +46,10 @@ impl Tuning {
         } else if let Some(bytes) = explicit_send_buffer() {
             socket.set_send_buffer_size(bytes as usize)?;
         }
-        self.choose_congestion(SockRef::from(socket))
+        self.choose_congestion(&SockRef::from(socket))
     }
 
-    fn choose_congestion(&self, socket: SockRef<'_>) -> io::Result<()> {
+    fn choose_congestion(&self, socket: &SockRef<'_>) -> io::Result<()> {
         let Some(name) = &self.congestion else { return Ok(()) };
         socket.set_tcp_congestion(name.as_bytes()).map_err(|error| {
             io::Error::new(error.kind(), format!("congestion control '{name}': {error}"))
@@ -102,7 +102,7 @@ pub fn listen(address: SocketAddr, tuning: &Tuning, patience: Duration) -> io::R
 pub fn accepted(stream: &TcpStream, tuning: &Tuning) -> io::Result<()> {
     let socket = SockRef::from(stream);
     // A route may have chosen another one for a connection that was accepted.
-    tuning.choose_congestion(SockRef::from(stream))?;
+    tuning.choose_congestion(&socket)?;
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_notsent_lowat(UNSENT_BYTES)
 }

@@ -8,6 +8,7 @@
 mod words;
 
 mod catalog;
+mod connection;
 mod digest;
 mod entry;
 mod error;
@@ -34,6 +35,7 @@ mod verify;
 pub use catalog::{
     CatalogEntry, DirectoryState, ListedName, Move, MoveResult, Object, Revisit, Segment, Surveyed,
 };
+pub use connection::{ConnectionReport, Protected};
 pub use digest::{Digest, HashType, Shape};
 pub use entry::{EntryKind, EntryRecord, Identity, Metadata, MountId, Timestamp, Version};
 pub use error::{EntryError, ErrorClass, Failed, Operation, Side};

@@ -251,7 +251,7 @@ mod tests {
         let peer = Hello::read(&mut here).unwrap();
         let [input, output] = [(); 2].map(|()| Box::new(here.try_clone().unwrap()));
         let hang_up = Box::new(move |_| drop(here.shutdown(Shutdown::Both)));
-        let link = Link { input, output, hang_up };
+        let link = Link { input, output, hang_up, report: None };
         let connection = Connection::asking(link, own.terms_with(&peer)).unwrap();
         (peer, connection)
     }

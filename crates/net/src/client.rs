@@ -1,5 +1,5 @@
 //! The near side: reaches a host, greets the agent there, and asks it.
-use dmover_model::{Fatal, PathBytes};
+use dmover_model::{ConnectionReport, Fatal, PathBytes};
 use dmover_schedule::thread;
 use dmover_wire::agent::{Inspection, Request, UNKNOWN_REQUEST};
 use dmover_wire::{decode, encode};
@@ -98,6 +98,11 @@ impl RemoteAgent {
     /// The connection is over.
     pub fn request_ahead(&self, message: &[u8]) -> Result<Option<Channel>, Broken> {
         self.connection.request_ahead(message)
+    }
+
+    /// What is known of what carries the connection.
+    pub fn report(&self) -> Option<ConnectionReport> {
+        self.connection.report()
     }
 
     /// Why the connection is over; `None`: it is not.

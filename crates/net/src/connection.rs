@@ -8,6 +8,7 @@ mod channel;
 mod pulse;
 mod receive;
 
+use dmover_model::ConnectionReport;
 use dmover_observe::lock;
 use dmover_schedule::sync::{Condvar, Mutex};
 use dmover_schedule::thread;
@@ -49,6 +50,9 @@ const LAST_WORDS_WITHIN: Duration = Duration::from_secs(2);
 /// Ends what carries a connection. The argument: how long it may take to end by itself.
 pub type HangUp = Box<dyn FnOnce(Duration) + Send>;
 
+/// Says what is known of what carries a connection.
+pub type Report = Box<dyn Fn() -> ConnectionReport + Send + Sync>;
+
 /// What carries a connection, after both sides have greeted each other.
 pub struct Link {
     /// What the other side sends.
@@ -57,6 +61,8 @@ pub struct Link {
     pub output: Box<dyn Write + Send>,
     /// Called once, when the connection is over. Afterwards reads and writes must not hang.
     pub hang_up: HangUp,
+    /// Says what is known of it.
+    pub report: Option<Report>,
 }
 
 impl std::fmt::Debug for Link {
@@ -122,6 +128,16 @@ pub enum Broken {
 #[derive(Debug)]
 pub struct Connection {
     shared: Arc<Shared>,
+    report: Reports,
+}
+
+/// What is known of what carries a connection.
+struct Reports(Option<Report>);
+
+impl std::fmt::Debug for Reports {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Reports")
+    }
 }
 
 /// Receives the requests of the other side: the channel, and the first message on it.
@@ -149,7 +165,7 @@ impl Connection {
     }
 
     fn start(link: Link, terms: Terms, accept: Option<Accept>) -> std::io::Result<Self> {
-        let Link { input, output, hang_up } = link;
+        let Link { input, output, hang_up, report } = link;
         let shared = Arc::new(Shared {
             writer: Mutex::new(Writer { output: Some(output), last: 0 }),
             channels: Mutex::default(),
@@ -166,7 +182,7 @@ impl Connection {
             hang_up: Mutex::new(Some(hang_up)),
         });
         // From here on Drop ends what was started.
-        let connection = Self { shared: Arc::clone(&shared) };
+        let connection = Self { shared: Arc::clone(&shared), report: Reports(report) };
         thread("net-read", &shared, move |shared| receive::run(shared, input, accept))?;
         thread("net-beat", &shared, |shared| shared.beat())?;
         thread("net-watch", &shared, |shared| shared.watch())?;
@@ -202,6 +218,11 @@ impl Connection {
                 None => over = wait(&self.shared.ended, over),
             }
         }
+    }
+
+    /// What is known of what carries it.
+    pub fn report(&self) -> Option<ConnectionReport> {
+        self.report.0.as_ref().map(|report| report())
     }
 
     /// Why it is over; `None`: it is not.

@@ -13,11 +13,13 @@ mod incoming;
 mod listen;
 mod outgoing;
 mod pool;
+mod report;
 mod sealed;
 mod watch;
 mod worker;
 
 use dmover_host::tcp::Tuning;
+use dmover_model::Protected;
 use dmover_wire::streams::{Protection, StreamAnswer, StreamOffer};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
@@ -35,6 +37,8 @@ use crate::connection::{HangUp, Link, Terms};
 pub const PORTS: (u16, u16) = (50_000, 51_000);
 /// How many streams a connection has unless a number is given.
 pub const STREAMS: u32 = 8;
+/// How many a connection has at most if the number was not given.
+pub const STREAMS_GROWN: u32 = 32;
 /// The most streams of a connection.
 pub const STREAMS_MAX: u32 = 64;
 /// How long both sides keep their ends while the other one cannot be reached, unless something else is given.
@@ -57,6 +61,8 @@ impl std::fmt::Debug for Notice {
 pub struct StreamOptions {
     /// How many; zero: everything goes through ssh.
     pub count: u32,
+    /// More are opened, up to [`STREAMS_GROWN`], if the line loses packets.
+    pub grows: bool,
     /// What protects the bytes.
     pub protection: Protection,
     /// The first and the last port on which the other side may listen; zero: any.
@@ -80,6 +86,7 @@ impl StreamOptions {
     pub fn none() -> Self {
         Self {
             count: 0,
+            grows: false,
             protection: Protection::Full,
             ports: PORTS,
             addresses: Vec::new(),
@@ -108,14 +115,22 @@ impl Carrier {
     /// The connection without streams.
     pub fn alone(self) -> Link {
         let Self { input, output, hang_up } = self;
-        Link { input, output, hang_up }
+        Link { input, output, hang_up, report: None }
     }
 
     fn with_pool(self, patience: Duration) -> io::Result<(Pool, HangUp)> {
         let Self { input, output, hang_up } = self;
         // What ends ssh, or this process, ends these.
-        let spare = Transport { input, output, close: Box::new(|| ()) };
+        let spare = Transport { input, output, close: Box::new(|| ()), socket: None };
         Ok((Pool::new(spare, patience)?, hang_up))
+    }
+}
+
+fn protected(protection: Protection) -> Protected {
+    match protection {
+        Protection::Full => Protected::Tls,
+        Protection::Integrity => Protected::Integrity,
+        Protection::None => Protected::Nothing,
     }
 }
 
@@ -187,7 +202,7 @@ impl Offering {
             tuning: options.tuning(),
         };
         dialer.start()?;
-        Ok(pool.link(hang_up))
+        Ok(pool.link(hang_up, protected(options.protection)))
     }
 }
 

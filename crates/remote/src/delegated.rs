@@ -1,7 +1,7 @@
 //! The side that runs a job for a user at another host: it asks for the job, for signals and for the sources, and sends what
 //! the job prints.
 use bytes::Bytes;
-use dmover_model::{AttributeSet, Fatal, FollowLinks, PathBytes};
+use dmover_model::{AttributeSet, ConnectionReport, Fatal, FollowLinks, PathBytes};
 use dmover_net::connection::{Broken, Channel, Connection};
 use dmover_net::frame::PAYLOAD_MAX;
 use dmover_schedule::thread;
@@ -187,6 +187,10 @@ impl Line for SourceLine {
 
     fn is_over(&self) -> Option<Broken> {
         self.connection.is_over()
+    }
+
+    fn report(&self) -> Option<ConnectionReport> {
+        self.connection.report()
     }
 
     fn fatal(&self, why: &Broken) -> Fatal {

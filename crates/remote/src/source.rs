@@ -1,6 +1,7 @@
 //! The near side: a tree at another host, as a job asks for it.
 use dmover_model::{
-    AttributeSet, EntryError, Fatal, FollowLinks, Metadata, Operation, PathBytes, TreePath,
+    AttributeSet, ConnectionReport, EntryError, Fatal, FollowLinks, Metadata, Operation, PathBytes,
+    TreePath,
 };
 use dmover_net::RemoteAgent;
 use dmover_net::connection::{Broken, Channel};
@@ -45,6 +46,11 @@ pub trait Line: Debug + Send + Sync {
 
     /// The error of a job that needs the connection.
     fn fatal(&self, why: &Broken) -> Fatal;
+
+    /// What is known of the connection.
+    fn report(&self) -> Option<ConnectionReport> {
+        None
+    }
 }
 
 impl Line for RemoteAgent {
@@ -62,6 +68,10 @@ impl Line for RemoteAgent {
 
     fn fatal(&self, why: &Broken) -> Fatal {
         Self::fatal(self, why)
+    }
+
+    fn report(&self) -> Option<ConnectionReport> {
+        Self::report(self)
     }
 }
 
@@ -184,5 +194,9 @@ impl RemoteTree for RemoteSource {
 
     fn lost(&self) -> Option<Fatal> {
         self.shared.asking.lost()
+    }
+
+    fn connection(&self) -> Option<ConnectionReport> {
+        self.shared.asking.report()
     }
 }

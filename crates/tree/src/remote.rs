@@ -4,8 +4,8 @@
 //! three traits here, and everything else stays as it is: the target asks for content and attributes when it needs them.
 //! Each call is at most one round trip. What was listed or announced before is answered without one.
 use dmover_model::{
-    ByteRange, Digest, EntryError, EntryKind, Fatal, FileSystemName, FollowLinks, LossKind,
-    Metadata, PathBytes, Shape, TreePath,
+    ByteRange, ConnectionReport, Digest, EntryError, EntryKind, Fatal, FileSystemName, FollowLinks,
+    LossKind, Metadata, PathBytes, Shape, TreePath,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
@@ -141,6 +141,11 @@ pub trait RemoteTree: Debug + Send + Sync {
 
     /// Why nothing can be read any more; `None`: it can.
     fn lost(&self) -> Option<Fatal>;
+
+    /// What is known of the connection to its host; `None`: there is none.
+    fn connection(&self) -> Option<ConnectionReport> {
+        None
+    }
 }
 
 /// Opens trees that are read through messages.

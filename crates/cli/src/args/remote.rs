@@ -13,10 +13,9 @@ pub struct RemoteArgs {
     /// ssh command, with options
     #[arg(long, value_name = "COMMAND", default_value = "ssh")]
     pub ssh_command: String,
-    /// Number of data streams beside ssh; 0: all data goes through ssh
-    #[arg(long, value_name = "COUNT", default_value_t = dmover_net::streams::STREAMS,
-          value_parser = clap::value_parser!(u32).range(0..=i64::from(dmover_net::streams::STREAMS_MAX)))]
-    pub streams: u32,
+    /// Number of data streams beside ssh, or auto; 0: all data goes through ssh
+    #[arg(long, value_name = "COUNT", default_value = "auto", value_parser = streams)]
+    pub streams: StreamsArg,
     /// Protection of data streams
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t)]
     pub encrypt: EncryptArg,
@@ -38,6 +37,24 @@ pub struct RemoteArgs {
     /// How long to wait for HOST if it cannot be reached any more
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::positive_duration)]
     pub reconnect_for: u64,
+}
+
+/// How many data streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamsArg {
+    /// More on a line that loses packets.
+    Auto,
+    /// So many.
+    Count(u32),
+}
+
+fn streams(text: &str) -> Result<StreamsArg, String> {
+    const MOST: u32 = dmover_net::streams::STREAMS_MAX;
+    match (text, text.parse()) {
+        ("auto", _) => Ok(StreamsArg::Auto),
+        (_, Ok(count)) if count <= MOST => Ok(StreamsArg::Count(count)),
+        _ => Err(format!("must be auto, or a number from 0 to {MOST}")),
+    }
 }
 
 /// What protects data streams.

@@ -1,13 +1,14 @@
 //! Sources on other hosts.
 use dmover_engine::RemoteTrees;
 use dmover_model::{Fatal, JobSpec, PathBytes, Verb};
+use dmover_net::streams::STREAMS;
 use dmover_net::{ConnectOptions, Notice, Protection, SshOptions, StreamOptions};
 use dmover_remote::{Sources, WithHead};
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::args::{EncryptArg, FleetArgs, RemoteArgs};
+use crate::args::{EncryptArg, FleetArgs, RemoteArgs, StreamsArg};
 use crate::print::{is_conversation, say};
 
 /// How the hosts of a job are reached.
@@ -20,8 +21,13 @@ pub(super) fn connect_options(args: &RemoteArgs) -> ConnectOptions {
 
 /// Which data streams are used beside ssh.
 fn stream_options(args: &RemoteArgs) -> StreamOptions {
+    let (count, grows) = match args.streams {
+        StreamsArg::Auto => (STREAMS, true),
+        StreamsArg::Count(count) => (count, false),
+    };
     StreamOptions {
-        count: args.streams,
+        count,
+        grows,
         protection: match args.encrypt {
             EncryptArg::Full => Protection::Full,
             EncryptArg::Integrity => Protection::Integrity,

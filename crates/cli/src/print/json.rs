@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::connection;
 use super::progress::Progress;
 use super::time::utc_exact;
 
@@ -148,6 +149,9 @@ impl JsonPrinter {
         let withheld = report.withheld.as_ref().map(|withheld| withheld.reason.words());
         fields.insert("deletes_withheld_because".into(), withheld.into());
         fields.insert("limit".into(), limit_value(&report.limit));
+        let connections =
+            report.connections.iter().map(|(source, known)| connection::value(source, known));
+        fields.insert("connections".into(), connections.collect());
         for counter in Counter::ALL {
             fields.insert(counter.name().into(), report.counters.get(*counter).into());
         }

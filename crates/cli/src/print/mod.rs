@@ -8,6 +8,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
+pub(crate) mod connection;
 pub(crate) mod errors;
 pub(crate) mod json;
 pub(crate) mod progress;

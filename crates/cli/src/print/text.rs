@@ -13,6 +13,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
+use super::connection;
 use super::progress::Progress;
 use super::time::local_exact;
 use super::{SHOWN, Sizes, counted, counted_all, grouped};
@@ -332,6 +333,9 @@ pub(crate) fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> 
         let Limit { what, evidence } = &report.limit;
         lines.push(format!("  limit       {} ({evidence})", what.word()));
     }
+    lines.extend(report.connections.iter().map(|(source, known)| {
+        format!("  {:<12}{}", "connection", connection::words(source, known))
+    }));
     let skipped = get(Counter::EntriesSkipped);
     if skipped > 0 {
         let size = sizes.show(get(Counter::BytesSkipped));

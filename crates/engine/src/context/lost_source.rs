@@ -1,5 +1,5 @@
 //! Sources on other hosts whose connection was lost.
-use dmover_model::{EntryError, ErrorClass, Fatal, StopReason};
+use dmover_model::{ConnectionReport, EntryError, ErrorClass, Fatal, PathBytes, StopReason};
 
 use super::Engine;
 
@@ -7,6 +7,16 @@ impl Engine {
     /// Why the job cannot go on, if it stops because a host of its source cannot be reached any more.
     pub(crate) fn lost_source(&self) -> Option<Fatal> {
         self.lost().filter(|_| self.control.is_stopping())
+    }
+
+    /// What is known of the connections to the hosts of the source.
+    pub(crate) fn connections(&self) -> Vec<(PathBytes, ConnectionReport)> {
+        let roots = self.places.roots.ids().filter_map(|id| self.root(id).ok());
+        let far = roots.filter_map(|root| {
+            let tree = root.source.remote()?;
+            Some((tree.display().clone(), tree.connection()?))
+        });
+        far.collect()
     }
 
     fn lost(&self) -> Option<Fatal> {

@@ -13,7 +13,7 @@ fn link(stream: &UnixStream) -> Link {
     let hang_up: HangUp = Box::new(move |_| {
         let _ = ends.shutdown(Shutdown::Both);
     });
-    Link { input: Box::new(input), output: Box::new(output), hang_up }
+    Link { input: Box::new(input), output: Box::new(output), hang_up, report: None }
 }
 
 /// Both sides; each request runs on a thread of its own.

@@ -15,6 +15,8 @@ pub(super) enum Kind {
     Data,
     /// All chunks before this number have come. Also says that the stream is alive.
     Received,
+    /// The side that accepts streams wants so many.
+    Wanted,
 }
 
 /// The header of a chunk.
@@ -36,6 +38,7 @@ impl Header {
         bytes[4] = match self.kind {
             Kind::Data => 0,
             Kind::Received => 1,
+            Kind::Wanted => 2,
         };
         bytes[8..].copy_from_slice(&self.number.to_le_bytes());
         bytes
@@ -49,6 +52,7 @@ impl Header {
         let kind = match (kind, length) {
             (0, 1..=CHUNK_MAX) => Kind::Data,
             (1, 0) => Kind::Received,
+            (2, 0) => Kind::Wanted,
             _ => return None,
         };
         ([z0, z1, z2] == [0; 3]).then_some(Self { kind, length, number })

@@ -8,9 +8,9 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use super::StreamOptions;
 use super::handshake::{self, HANDSHAKE_WITHIN};
 use super::pool::{Pool, Transport};
+use super::{STREAMS_GROWN, StreamOptions};
 
 /// How long an address may take to accept a connection. After an outage the next attempt comes soon.
 const CONNECT_WITHIN: Duration = Duration::from_secs(4);
@@ -44,7 +44,9 @@ impl Dialer {
         let Some(mut address) = self.first() else { return };
         let mut pause = PAUSE_MIN;
         while !self.pool.is_over() {
-            let missing = (self.options.count as usize).saturating_sub(self.pool.streams());
+            let count = self.options.count;
+            let more = if self.options.grows { self.pool.wanted().min(STREAMS_GROWN) } else { 0 };
+            let missing = (count.max(more) as usize).saturating_sub(self.pool.streams());
             if missing == 0 {
                 self.pool.wait_for_change(PAUSE_MAX);
                 continue;

@@ -173,7 +173,7 @@ impl Opening {
         let Self { socket, tls, .. } = self;
         socket.set_read_timeout(None)?;
         socket.set_write_timeout(None)?;
-        let closes = socket.try_clone()?;
+        let (closes, known) = (socket.try_clone()?, socket.try_clone()?);
         let close = Box::new(move || {
             let _ = closes.shutdown(Shutdown::Both);
         });
@@ -189,7 +189,7 @@ impl Opening {
             }
             Protection::None => (Box::new(socket.try_clone()?), Box::new(Collected::new(socket))),
         };
-        Ok(Transport { input, output, close })
+        Ok(Transport { input, output, close, socket: Some(known) })
     }
 }
 

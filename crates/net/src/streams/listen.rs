@@ -75,10 +75,11 @@ impl Listening {
         terms.silence = self.patience + MARGIN;
         let (pool, hang_up) = carrier.with_pool(self.patience)?;
         let streams = pool.clone();
+        let protected = super::protected(self.opens.protection);
         thread::Builder::new()
             .name("net-listen".into())
             .spawn(move || self.accept_all(&streams))?;
-        Ok(pool.link(hang_up))
+        Ok(pool.link(hang_up, protected))
     }
 
     fn accept_all(self, pool: &Pool) {

@@ -3,12 +3,14 @@
 //! What is written is cut into numbered chunks, and each stream takes the next one when it can send. So a slow stream
 //! carries less, and one file uses all streams. The other side puts chunks in order and says which have come; until then
 //! they are kept, and those of a stream that ends are sent again on others.
+use dmover_model::Protected;
 use dmover_observe::lock;
 use dmover_schedule::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 use dmover_schedule::thread;
 use dmover_schedule::time::Instant;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -58,6 +60,8 @@ pub(super) struct Transport {
     pub output: Box<dyn Write + Send>,
     /// Has reads and writes end soon.
     pub close: Box<dyn Fn() + Send + Sync>,
+    /// What the kernel can be asked about.
+    pub socket: Option<TcpStream>,
 }
 
 /// A stream while it is part of the pool.
@@ -66,6 +70,7 @@ pub(super) struct Stream {
     /// Carries something only while there is no other one.
     pub is_spare: bool,
     pub close: Box<dyn Fn() + Send + Sync>,
+    pub socket: Option<TcpStream>,
     /// Wakes the thread that sends, together with the lock of [`State`].
     pub wake: Condvar,
     pub heard_ms: AtomicU64,
@@ -95,6 +100,8 @@ pub(super) struct State {
     idle: VecDeque<Arc<Stream>>,
     /// The other side should learn which chunks have come.
     tell: bool,
+    /// The other side should learn how many streams this one wants.
+    tell_wanted: bool,
     last_number: StreamNumber,
     /// Another stream than the spare one was part of the pool.
     pub had_streams: bool,
@@ -143,12 +150,18 @@ pub(super) struct Shared {
     start: Instant,
     /// When any stream heard something.
     pub heard_ms: AtomicU64,
+    /// How many streams either side wants.
+    wanted: AtomicU64,
+    /// Streams that have ended, besides the spare one.
+    lost: AtomicU64,
 }
 
 /// What a stream sends next.
 pub(super) struct Work {
     /// All chunks before this number have come.
     pub received: Option<u64>,
+    /// So many streams are wanted.
+    pub wanted: Option<u64>,
     pub chunks: Vec<Taken>,
 }
 
@@ -173,7 +186,8 @@ impl Shared {
             let tells = std::mem::take(&mut state.tell);
             let chunks =
                 if state.may_carry(stream) { self.take(&mut state, stream) } else { Vec::new() };
-            if beats || tells || !chunks.is_empty() {
+            let wants = std::mem::take(&mut state.tell_wanted);
+            if beats || tells || wants || !chunks.is_empty() {
                 if !chunks.is_empty() {
                     self.room.notify_all();
                     state.wake_one();
@@ -183,7 +197,8 @@ impl Shared {
                 if received.is_some() {
                     stream.told_ms.store(self.now_ms(), Relaxed);
                 }
-                return Some(Work { received, chunks });
+                let wanted = wants.then(|| self.wanted.load(Relaxed));
+                return Some(Work { received, wanted, chunks });
             }
             state.idle.push_back(Arc::clone(stream));
             state = wait(&stream.wake, state);
@@ -236,6 +251,15 @@ impl Shared {
         }
     }
 
+    /// More streams are wanted, by either side.
+    pub fn want(&self, count: u64) {
+        if self.wanted.fetch_max(count, Relaxed) < count {
+            self.changed.notify_all();
+            lock(&self.state).tell_wanted = true;
+            self.tell();
+        }
+    }
+
     /// The other side has all chunks before this number.
     pub fn has_received(&self, before: u64) {
         let mut state = lock(&self.state);
@@ -253,6 +277,7 @@ impl Shared {
             return;
         }
         (stream.close)();
+        self.lost.fetch_add(u64::from(!stream.is_spare), Relaxed);
         tracing::debug!(
             number = stream.number,
             spare = stream.is_spare,
@@ -323,6 +348,7 @@ impl Pool {
             streams: Vec::new(),
             idle: VecDeque::new(),
             tell: false,
+            tell_wanted: false,
             last_number: 0,
             had_streams: false,
             spare_ended: false,
@@ -337,6 +363,8 @@ impl Pool {
             changed: Condvar::new(),
             start: Instant::now(),
             heard_ms: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
         });
         let pool = Self(shared);
         pool.attach(spare, true)?;
@@ -356,7 +384,7 @@ impl Pool {
     }
 
     fn attach(&self, transport: Transport, is_spare: bool) -> io::Result<Arc<Stream>> {
-        let Transport { input, output, close } = transport;
+        let Transport { input, output, close, socket } = transport;
         let shared = &self.0;
         let now = shared.now_ms();
         let mut state = lock(&shared.state);
@@ -365,6 +393,7 @@ impl Pool {
             number: state.last_number,
             is_spare,
             close,
+            socket,
             wake: Condvar::new(),
             heard_ms: AtomicU64::new(now),
             told_ms: AtomicU64::new(now),
@@ -392,6 +421,11 @@ impl Pool {
         lock(&self.0.state).streams.iter().filter(|stream| !stream.is_spare).count()
     }
 
+    /// How many streams either side wants; 0: as many as there are.
+    pub fn wanted(&self) -> u32 {
+        u32::try_from(self.0.wanted.load(Relaxed)).unwrap_or(u32::MAX)
+    }
+
     pub fn is_over(&self) -> bool {
         self.0.over().is_some()
     }
@@ -405,7 +439,12 @@ impl Pool {
     }
 
     /// What a connection of channels sees. `hang_up` ends what carries the spare stream.
-    pub fn link(self, hang_up: HangUp) -> Link {
+    pub fn link(self, hang_up: HangUp, protected: Protected) -> Link {
+        let known = Arc::clone(&self.0);
+        let report = Box::new(move || {
+            let state = lock(&known.state);
+            super::report::of(&state.streams, protected, known.lost.load(Relaxed))
+        });
         let shared = Arc::clone(&self.0);
         let ends = Box::new(move |patience: Duration| {
             let begin = Instant::now();
@@ -419,6 +458,7 @@ impl Pool {
             input: Box::new(Reader { shared: Arc::clone(&self.0), chunk: Vec::new(), taken: 0 }),
             output: Box::new(Writer { shared: self.0 }),
             hang_up: ends,
+            report: Some(report),
         }
     }
 }

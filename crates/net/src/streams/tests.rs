@@ -3,6 +3,7 @@ use super::handshake;
 use super::identity::Identity;
 use super::pool::{Pool, Transport};
 use crate::connection::Link;
+use dmover_model::Protected;
 use dmover_wire::streams::Protection;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -22,6 +23,7 @@ fn transport(socket: UnixStream) -> Transport {
         input: Box::new(socket.try_clone().expect("clone")),
         output: Box::new(socket),
         close: Box::new(move || drop(closes.shutdown(Shutdown::Both))),
+        socket: None,
     }
 }
 
@@ -41,7 +43,7 @@ fn join(pools: &[Pool; 2]) -> UnixStream {
 }
 
 fn links(pools: [Pool; 2]) -> [Link; 2] {
-    pools.map(|pool| pool.link(Box::new(|_| ())))
+    pools.map(|pool| pool.link(Box::new(|_| ()), Protected::Nothing))
 }
 
 /// Sends random bytes in both directions while streams fail, and returns whether they arrive.
@@ -60,7 +62,7 @@ fn exchange(seed: u64) {
     thread::scope(|scope| {
         let mut readers = Vec::new();
         for ((link, own), other) in links.into_iter().zip(&contents).zip(contents.iter().rev()) {
-            let Link { mut input, mut output, hang_up } = link;
+            let Link { mut input, mut output, hang_up, .. } = link;
             let steps = &steps;
             scope.spawn(move || {
                 let mut rest = &own[..];
@@ -175,7 +177,7 @@ fn invalid_data_ends_a_pool() {
     for bytes in [unknown_kind, never_sent] {
         let (one, mut other) = UnixStream::pair().expect("sockets");
         let pool = Pool::new(transport(one), PATIENCE).expect("threads");
-        let mut input = pool.link(Box::new(|_| ())).input;
+        let mut input = pool.link(Box::new(|_| ()), Protected::Nothing).input;
         other.write_all(&bytes).expect("send");
         let error = input.read(&mut [0; 1]).expect_err("invalid");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);

@@ -1,4 +1,5 @@
 //! The thread that sees whether streams are alive.
+use dmover_host::tcp::{self, TcpInfo};
 use dmover_observe::lock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,6 +8,12 @@ use std::time::Duration;
 use super::pool::{End, Lost, Shared, State, Stream};
 use crate::connection::SILENCE;
 
+/// More streams are wanted if the share of segments that are lost is at least this, in so many segments...
+const LOSS_LEAST: f64 = 1e-5;
+const SEGMENTS_LEAST: u64 = 20_000;
+/// ...and the round trip is no longer than this many times the shortest one: then no queue on the way is full, which more
+/// streams would only fill sooner.
+const QUEUED: f64 = 1.3;
 /// How often it looks.
 const TICK: Duration = Duration::from_millis(250);
 /// A stream says that it is alive after so long without a word.
@@ -22,6 +29,7 @@ const GONE_MS: u64 = 2_000;
 /// Looks until the pool is over. `patience`: see [`super::pool::Pool::new`].
 pub(super) fn run(shared: &Arc<Shared>, patience: Duration) {
     shared.heard_ms.store(shared.now_ms(), Relaxed);
+    let mut counted = Counted::default();
     loop {
         let state = lock(&shared.state);
         if shared.over().is_some() {
@@ -35,13 +43,50 @@ pub(super) fn run(shared: &Arc<Shared>, patience: Duration) {
         let silent: Vec<Arc<Stream>> =
             state.streams.iter().filter(|stream| is_silent(stream, now)).cloned().collect();
         let end = end_of(&state, now, shared.heard_ms.load(Relaxed), patience);
+        let wanted = counted.wanted(&state);
         drop(state);
+        if let Some(wanted) = wanted {
+            shared.want(wanted);
+        }
         for stream in silent {
             shared.lose(&stream, &Lost::Silent);
         }
         if let Some(end) = end {
             return shared.end(end);
         }
+    }
+}
+
+/// What was counted when it was last decided how many streams are wanted.
+#[derive(Default)]
+struct Counted {
+    streams: usize,
+    segments: u64,
+    retransmits: u64,
+}
+
+impl Counted {
+    /// How many streams would carry more than those that there are. One that loses packets by chance carries little, and
+    /// several share the losses.
+    fn wanted(&mut self, state: &State) -> Option<u64> {
+        let sockets = || state.streams.iter().filter_map(|stream| stream.socket.as_ref());
+        let known: Vec<TcpInfo> = sockets().filter_map(tcp::info).collect();
+        let segments = known.iter().map(|info| u64::from(info.segments)).sum();
+        let retransmits = known.iter().map(|info| u64::from(info.retransmits)).sum();
+        let before = std::mem::replace(self, Self { streams: known.len(), segments, retransmits });
+        if before.streams != known.len() || segments < before.segments {
+            return None;
+        }
+        if segments - before.segments < SEGMENTS_LEAST {
+            *self = before;
+            return None;
+        }
+        let lost = retransmits.saturating_sub(before.retransmits) as f64;
+        let is_lossy = lost / (segments - before.segments) as f64 >= LOSS_LEAST;
+        let sum = |of: fn(&TcpInfo) -> u32| known.iter().map(of).map(f64::from).sum::<f64>();
+        let is_queued =
+            sum(|info| info.round_trip_us) > QUEUED * sum(|info| info.least_round_trip_us);
+        (is_lossy && !is_queued).then_some(2 * known.len() as u64)
     }
 }
 

@@ -56,6 +56,10 @@ fn send_all(
             let header = Header { kind: Kind::Received, length: 0, number };
             output.write_all(&header.encode())?;
         }
+        if let Some(number) = work.wanted {
+            let header = Header { kind: Kind::Wanted, length: 0, number };
+            output.write_all(&header.encode())?;
+        }
         for chunk in work.chunks {
             let length = chunk.bytes.len();
             let header = Header { kind: Kind::Data, length, number: chunk.number }.encode();
@@ -101,6 +105,7 @@ fn receive_all(
         let Some(header) = header else { return Ok(()) };
         match header.kind {
             Kind::Received => shared.has_received(header.number),
+            Kind::Wanted => shared.want(header.number),
             Kind::Data => {
                 let mut bytes = shared.buffer(header.length);
                 input.read_exact(&mut bytes)?;

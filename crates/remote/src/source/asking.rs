@@ -1,7 +1,8 @@
 //! Requests and their answers, and what becomes of errors of the connection.
 use dmover_local::root_side::RootNames;
 use dmover_model::{
-    EntryError, EntryKind, ErrorClass, Fatal, Metadata, Operation, PathBytes, Side, TreePath,
+    ConnectionReport, EntryError, EntryKind, ErrorClass, Fatal, Metadata, Operation, PathBytes,
+    Side, TreePath,
 };
 use dmover_net::connection::{Broken, Channel};
 use dmover_net::frame::PAYLOAD_MAX;
@@ -40,6 +41,10 @@ impl Asking {
     pub(super) fn new(line: Arc<dyn Line>, display: PathBytes) -> Self {
         let (names, broken) = Default::default();
         Self { line, display, names, broken }
+    }
+
+    pub(super) fn report(&self) -> Option<ConnectionReport> {
+        self.line.report()
     }
 
     pub(super) fn display(&self) -> &PathBytes {

@@ -69,7 +69,7 @@ impl Near {
         let peer = Hello::read(&mut &stream).unwrap();
         let [input, output, ends] = [(); 3].map(|()| stream.try_clone().unwrap());
         let hang_up = Box::new(move |_| drop(ends.shutdown(Shutdown::Both)));
-        let link = Link { input: Box::new(input), output: Box::new(output), hang_up };
+        let link = Link { input: Box::new(input), output: Box::new(output), hang_up, report: None };
         let connection = Connection::asking(link, own.terms_with(&peer)).unwrap();
         Arc::new(Self { connection, stream, requests: AtomicUsize::new(0) })
     }

@@ -1,0 +1,52 @@
+//! What is known of the connection to another host, for people and for scripts.
+use dmover_job::quote::quoted;
+use dmover_model::{ConnectionReport, PathBytes, Protected};
+use serde_json::{Map, Value};
+
+use super::counted;
+use super::json::path_fields;
+
+/// One line without a label.
+pub(crate) fn words(source: &PathBytes, known: &ConnectionReport) -> String {
+    let source = quoted(&source.0);
+    if known.protected == Protected::Ssh {
+        return format!("{source}: through ssh, without data streams");
+    }
+    let protected = match known.protected {
+        Protected::Tls | Protected::Ssh => "TLS 1.3",
+        Protected::Integrity => "not encrypted, changes are noticed",
+        Protected::Nothing => "NOT PROTECTED",
+    };
+    let mut words = vec![counted(known.streams.into(), "data stream", "data streams")];
+    words.push(protected.into());
+    if let Some(time) = known.round_trip_us {
+        words.push(format!("round trip {:.1} ms", f64::from(time) / 1e3));
+    }
+    words.extend(known.congestion.clone());
+    if known.retransmits > 0 {
+        let share = known.retransmits as f64 / known.segments.max(1) as f64;
+        words.push(format!("{:.3} % sent again", 100.0 * share));
+    }
+    if known.lost_streams > 0 {
+        words.push(counted(known.lost_streams, "stream was lost", "streams were lost"));
+    }
+    format!("{source}: {}", words.join(", "))
+}
+
+/// An object.
+pub(crate) fn value(source: &PathBytes, known: &ConnectionReport) -> Value {
+    let mut fields: Map<String, Value> = path_fields(&source.to_path()).collect();
+    let ConnectionReport { streams, lost_streams, protected, congestion, .. } = known;
+    fields.insert("streams".into(), (*streams).into());
+    fields.insert("lost_streams".into(), (*lost_streams).into());
+    fields.insert("protection".into(), protected.word().into());
+    fields.insert("congestion".into(), congestion.clone().into());
+    fields.insert("round_trip_us".into(), known.round_trip_us.into());
+    fields.insert("least_round_trip_us".into(), known.least_round_trip_us.into());
+    fields.insert("segments".into(), known.segments.into());
+    fields.insert("retransmits".into(), known.retransmits.into());
+    let (sends, receives) = known.buffers.unzip();
+    fields.insert("send_buffer_bytes".into(), sends.into());
+    fields.insert("receive_buffer_bytes".into(), receives.into());
+    Value::Object(fields)
+}

@@ -1,0 +1,49 @@
+//! What is known of the connection to another host.
+
+/// What protects the bytes of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protected {
+    /// ssh, through which everything goes.
+    Ssh,
+    /// TLS 1.3.
+    Tls,
+    /// Codes that show changes; everything can be read.
+    Integrity,
+    /// Nothing but the checksum of TCP.
+    Nothing,
+}
+
+impl Protected {
+    /// One word for scripts.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ssh => "ssh",
+            Self::Tls => "tls",
+            Self::Integrity => "integrity",
+            Self::Nothing => "none",
+        }
+    }
+}
+
+/// What is known of the connection to another host. Counts of segments are those that this side sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectionReport {
+    /// Data streams beside ssh.
+    pub streams: u32,
+    /// Streams that have ended and were replaced, or will be.
+    pub lost_streams: u64,
+    /// What protects the bytes.
+    pub protected: Protected,
+    /// The congestion control of the streams.
+    pub congestion: Option<String>,
+    /// The smoothed round trip, averaged over the streams, in microseconds.
+    pub round_trip_us: Option<u32>,
+    /// The shortest round trip in microseconds.
+    pub least_round_trip_us: Option<u32>,
+    /// Segments that were sent, also those that were sent again.
+    pub segments: u64,
+    /// Segments that were sent again.
+    pub retransmits: u64,
+    /// The buffers of a stream: for what is sent, and for what is received.
+    pub buffers: Option<(u64, u64)>,
+}

@@ -1,0 +1,26 @@
+//! What is known of the streams of a pool.
+use dmover_host::tcp;
+use dmover_model::{ConnectionReport, Protected};
+use std::sync::Arc;
+
+use super::pool::Stream;
+
+/// What the kernel says about these streams. `lost`: how many have ended before.
+pub(super) fn of(streams: &[Arc<Stream>], protected: Protected, lost: u64) -> ConnectionReport {
+    let sockets: Vec<_> = streams.iter().filter_map(|stream| stream.socket.as_ref()).collect();
+    let known: Vec<_> = sockets.iter().filter_map(|socket| tcp::info(socket)).collect();
+    let sum = |of: fn(&tcp::TcpInfo) -> u32| known.iter().map(of).map(u64::from).sum::<u64>();
+    let average = sum(|info| info.round_trip_us).checked_div(known.len() as u64);
+    let buffers = sockets.first().and_then(|socket| tcp::buffers(socket));
+    ConnectionReport {
+        streams: sockets.len() as u32,
+        lost_streams: lost,
+        protected: if sockets.is_empty() { Protected::Ssh } else { protected },
+        congestion: sockets.first().and_then(|socket| tcp::congestion(socket)),
+        round_trip_us: average.map(|time| time as u32),
+        least_round_trip_us: known.iter().map(|info| info.least_round_trip_us).min(),
+        segments: sum(|info| info.segments),
+        retransmits: sum(|info| info.retransmits),
+        buffers: buffers.map(|(sends, receives)| (sends as u64, receives as u64)),
+    }
+}
