@@ -18,6 +18,7 @@ mod resumed;
 mod said;
 mod same_tree;
 mod shells;
+mod streams;
 mod sums;
 mod synced;
 mod targets;

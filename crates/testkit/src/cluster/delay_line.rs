@@ -197,6 +197,16 @@ impl DelayLine {
         self.switch.is_silent()
     }
 
+    /// Looks for these bytes in each packet that comes through, as somebody on the way could.
+    pub fn look_for(&self, bytes: &[u8]) {
+        self.switch.look_for(bytes);
+    }
+
+    /// Whether they came by, since it was asked to look for them.
+    pub fn has_seen(&self) -> bool {
+        self.switch.has_seen()
+    }
+
     /// What has come through from the near host to the far one, and back.
     pub fn counts(&self) -> [LineCounts; 2] {
         [0, 1].map(|direction| self.switch.counts(direction))

@@ -2,14 +2,16 @@
 
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+
+use crate::faultfs::lock;
 
 use super::device::Device;
 use super::queue::{Departure, Queue, Rule, Segment};
@@ -42,6 +44,9 @@ pub(super) struct Switch {
     /// The value of `passed_bytes` from which the line is silent.
     silent_from: AtomicU64,
     counts: [Counters; 2],
+    /// Bytes that somebody on the way looks for, and whether he has seen them.
+    wanted: Mutex<Vec<u8>>,
+    is_seen: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -60,11 +65,33 @@ impl Default for Switch {
             passed_bytes: AtomicU64::new(0),
             silent_from: AtomicU64::new(u64::MAX),
             counts: Default::default(),
+            wanted: Mutex::default(),
+            is_seen: AtomicBool::new(false),
         }
     }
 }
 
 impl Switch {
+    pub(super) fn look_for(&self, bytes: &[u8]) {
+        *lock(&self.wanted) = bytes.to_vec();
+        self.is_seen.store(false, Ordering::SeqCst);
+    }
+
+    pub(super) fn has_seen(&self) -> bool {
+        self.is_seen.load(Ordering::SeqCst)
+    }
+
+    fn look_at(&self, frame: &[u8]) {
+        let wanted = lock(&self.wanted);
+        if let Some(first) = wanted.first()
+            && !self.has_seen()
+        {
+            let begins = frame.iter().enumerate().filter(|(_, byte)| *byte == first);
+            let found = begins.into_iter().any(|(at, _)| frame[at..].starts_with(&wanted));
+            self.is_seen.fetch_or(found, Ordering::SeqCst);
+        }
+    }
+
     pub(super) fn set_silent(&self, silent: bool) {
         self.silent_from.store(u64::MAX, Ordering::SeqCst);
         self.is_off.store(silent, Ordering::SeqCst);
@@ -184,6 +211,7 @@ impl Pump {
         add(&counters.packets, passing as u64);
         add(&counters.bytes, bytes);
         add(&self.switch.passed_bytes, bytes);
+        self.switch.look_at(packet.frame());
         self.to.write(packet.frame())
     }
 

@@ -1,0 +1,180 @@
+//! Data streams beside ssh, over a line between two hosts.
+use super::bench::{Bench, PROGRAM, eventually, pattern};
+use dmover_testkit::cluster::{FarHost, LineOptions};
+use dmover_testkit::lanes::check::leftovers;
+use dmover_testkit::lanes::run::{Run, Running};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const ROUND_TRIP: Duration = Duration::from_millis(20);
+
+struct Rig {
+    far: FarHost,
+    bench: Bench,
+}
+
+macro_rules! rig {
+    () => {{
+        if let Some(why) = FarHost::missing() {
+            dmover_testkit::skip!("{why}");
+        }
+        let far = FarHost::start(Path::new(PROGRAM), &LineOptions::round_trip(ROUND_TRIP)).unwrap();
+        // dmover opens the streams itself, so it has to be at the near end.
+        let words = far.line.near().words();
+        let bench = Bench::new().with(|dmover| dmover.wrapped(words));
+        let rig = Rig { far, bench };
+        rig.tree();
+        rig
+    }};
+}
+
+impl Rig {
+    fn tree(&self) {
+        for number in 0..200 {
+            self.bench.write(&format!("s/{}/{number}", number % 7), pattern(number * 40));
+        }
+        self.bench.write("s/large", pattern(12 << 20));
+        self.bench.sh("cd s; mkdir empty; ln 3/3 4/link; ln -s nowhere dangling; chmod 2750 5; touch -d 2001-02-03 6/6");
+    }
+
+    /// A copy to the other host, or from it.
+    fn start(&self, line: &str, to_far: bool) -> Running {
+        let mut words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        words.extend(["--json".into(), "--ssh-command".into(), self.far.ssh_command().into()]);
+        if to_far {
+            words.extend(["--state-dir".into(), self.far.state().into()]);
+        }
+        let name = |path: &str, is_far: bool| {
+            let mut name = OsString::from(if is_far { "far:" } else { "" });
+            name.push(self.bench.at(path));
+            name
+        };
+        words.push(name("s", !to_far));
+        words.push(name("d", to_far));
+        self.bench.dmover.start(words).unwrap()
+    }
+
+    fn run(&self, line: &str, to_far: bool) -> Run {
+        self.start(line, to_far).finish().unwrap()
+    }
+
+    /// By other programs than those of dmover's own tests.
+    #[track_caller]
+    fn assert_same(&self) {
+        self.bench.sh("diff -r --no-dereference s d");
+        let listed = self.bench.sh("rsync -naHAXi --checksum --delete s/ d/");
+        assert_eq!(listed, "", "rsync finds differences");
+        assert_eq!(leftovers(&self.bench.at("d")).unwrap(), Vec::<PathBuf>::new());
+    }
+}
+
+/// What the summary says of the only connection.
+#[track_caller]
+fn connection(run: &Run) -> Value {
+    let lines = run.text();
+    let objects = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut summaries = objects.filter(|object| object["type"] == "summary");
+    let summary = summaries.next_back();
+    let summary = summary.unwrap_or_else(|| panic!("no summary in {}", run.tell()));
+    summary["connections"][0].clone()
+}
+
+#[test]
+fn trees_go_over_data_streams_with_each_protection() {
+    let rig = rig!();
+    for (level, word) in [("full", "tls"), ("integrity", "integrity"), ("none", "none")] {
+        for to_far in [true, false] {
+            let line = format!("copy -T --streams 4 --congestion reno --encrypt {level}");
+            let run = rig.run(&line, to_far).expect_code(0);
+            rig.assert_same();
+            let known = connection(&run);
+            assert_eq!(known["streams"], 4, "{known}");
+            assert_eq!(known["protection"], word, "{known}");
+            assert_eq!(known["congestion"], "reno", "{known}");
+            let round_trip = known["least_round_trip_us"].as_u64().unwrap();
+            assert!(round_trip >= ROUND_TRIP.as_micros() as u64, "{known}");
+            rig.bench.sh("rm -r d");
+        }
+    }
+}
+
+#[test]
+fn what_is_encrypted_cannot_be_read_on_the_way() {
+    let rig = rig!();
+    let text = "a line that nobody on the way may read\n";
+    rig.bench.write("s/secret", text.repeat(40_000));
+    for (level, is_seen) in [("full", false), ("integrity", true), ("none", true)] {
+        rig.far.line.look_for(text.as_bytes());
+        rig.run(&format!("copy -T --encrypt {level}"), true).expect_code(0);
+        rig.assert_same();
+        assert_eq!(rig.far.line.has_seen(), is_seen, "{level}");
+        rig.bench.sh("rm -r d");
+    }
+}
+
+#[test]
+fn without_an_open_port_everything_goes_through_ssh_and_it_says_so() {
+    let rig = rig!();
+    for to_far in [true, false] {
+        // Nobody listens at this end of the line.
+        let closed = rig.far.line.near_address();
+        let run = rig.run(&format!("copy -T --data-address {closed}"), to_far).expect_code(0);
+        rig.assert_same();
+        rig.bench.sh("rm -r d");
+        drop(run);
+    }
+    // A job that is longer than the attempts.
+    let slow = "copy -T --bwlimit 1M";
+    let closed = rig.far.line.near_address();
+    let run = rig.run(&format!("{slow} --data-address {closed}"), false).expect_code(0);
+    rig.assert_same();
+    assert!(
+        run.stderr.contains("no data streams to far, everything goes through ssh"),
+        "{}",
+        run.tell()
+    );
+    assert!(run.stderr.contains("refused"), "{}", run.tell());
+    assert_eq!(connection(&run)["protection"], "ssh");
+}
+
+#[test]
+fn without_streams_there_is_no_connection_but_ssh() {
+    let rig = rig!();
+    let run = rig.run("copy -T --streams 0", true).expect_code(0);
+    rig.assert_same();
+    assert_eq!(connection(&run), Value::Null);
+}
+
+#[test]
+fn a_job_survives_an_outage_that_is_longer_than_its_streams_live() {
+    let rig = rig!();
+    for to_far in [false, true] {
+        rig.far.line.silence_after(6 << 20);
+        let mut running = rig.start("copy -T", to_far);
+        eventually("the outage", || rig.far.line.is_silent() || running.has_ended().unwrap());
+        assert!(!running.has_ended().unwrap(), "it ended before the outage");
+        let end = Instant::now() + Duration::from_secs(12);
+        eventually("the end of the outage", || Instant::now() > end);
+        assert!(!running.has_ended().unwrap(), "it ended during the outage");
+        rig.far.line.set_silent(false);
+        let run = running.finish().unwrap().expect_code(0);
+        rig.assert_same();
+        let lost = connection(&run)["lost_streams"].as_u64().unwrap();
+        assert!(lost >= 8, "{lost} streams were lost");
+        rig.bench.sh("rm -r d");
+    }
+}
+
+#[test]
+fn a_host_that_stays_away_is_given_up_after_the_time_that_the_user_sets() {
+    let rig = rig!();
+    rig.far.line.silence_after(6 << 20);
+    let run = rig.run("copy -T --reconnect-for 3s", false).expect_code(6);
+    assert!(run.stderr.contains("could not be reached for"), "{}", run.tell());
+    rig.far.line.set_silent(false);
+    rig.far.wait_quiet().unwrap();
+    rig.run("copy -T", false).expect_code(0);
+    rig.assert_same();
+}
