@@ -101,7 +101,7 @@ pub(super) struct State {
     /// The other side should learn which chunks have come.
     tell: bool,
     /// The other side should learn how many streams this one wants.
-    tell_wanted: bool,
+    pub tell_wanted: bool,
     last_number: StreamNumber,
     /// Another stream than the spare one was part of the pool.
     pub had_streams: bool,
@@ -258,6 +258,11 @@ impl Shared {
             lock(&self.state).tell_wanted = true;
             self.tell();
         }
+    }
+
+    /// Whether another number of streams is wanted than the other side began with.
+    pub fn wants_more(&self) -> bool {
+        self.wanted.load(Relaxed) > 0
     }
 
     /// The other side has all chunks before this number.

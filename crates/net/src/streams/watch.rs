@@ -39,6 +39,8 @@ pub(super) fn run(shared: &Arc<Shared>, patience: Duration) {
         let mut state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         let now = shared.now_ms();
         beat(&state, now);
+        // The stream that carried it may have ended.
+        state.tell_wanted |= shared.wants_more();
         doubt(&mut state, now);
         let silent: Vec<Arc<Stream>> =
             state.streams.iter().filter(|stream| is_silent(stream, now)).cloned().collect();
