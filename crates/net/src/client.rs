@@ -285,7 +285,8 @@ impl Greeted {
         let link = match offering {
             None => carrier.alone(),
             Some(offering) => {
-                let with = (host.name.as_str(), &options.streams);
+                let is_here = peer.host == own.host;
+                let with = (host.name.as_str(), is_here, &options.streams);
                 let link = offering.answered(peer.answer.clone(), carrier, with, &mut terms);
                 link.map_err(Fatal::Thread)?
             }

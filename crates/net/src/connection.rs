@@ -23,6 +23,7 @@ pub use self::channel::Channel;
 use self::channel::State;
 use self::pulse::Next;
 use crate::frame::{Kind, PAYLOAD_MAX, write_frame};
+use crate::streams::End;
 
 /// What a message takes of a window besides its bytes, so that empty ones are limited too.
 const MESSAGE_OVERHEAD: u64 = 64;
@@ -122,6 +123,18 @@ pub enum Broken {
     /// One of the sides ended the connection in order.
     #[error("it was closed")]
     Closed,
+}
+
+impl Broken {
+    /// What an error of the stream means.
+    fn by(error: &std::io::Error) -> Self {
+        match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+            Some(End::Unreachable(time)) => Self::Silent(*time),
+            Some(End::Violation(what)) => Self::Violation(what),
+            Some(End::Closed | End::Gone) => Self::Ended,
+            None => Self::Io(error.to_string()),
+        }
+    }
 }
 
 /// One end of a connection. Dropping it ends the connection at once.
@@ -369,7 +382,7 @@ impl Shared {
         if let Err(error) = result {
             // The reader sees the end of the other side as well, and knows more about it.
             let is_gone = error.kind() == std::io::ErrorKind::BrokenPipe;
-            let why = if is_gone { Broken::Ended } else { Broken::Io(error.to_string()) };
+            let why = if is_gone { Broken::Ended } else { Broken::by(&error) };
             self.end(why, LAST_WORDS_WITHIN);
         }
         self.over().map_or(Ok(()), Err)

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::listen::Listening;
+pub(crate) use self::pool::End;
 
 use self::dial::Dialer;
 use self::identity::Identity;
@@ -43,6 +44,11 @@ pub const STREAMS_GROWN: u32 = 32;
 pub const STREAMS_MAX: u32 = 64;
 /// How long both sides keep their ends while the other one cannot be reached, unless something else is given.
 pub const PATIENCE: Duration = Duration::from_mins(5);
+/// Addresses that the other side may name, and the characters of its reason against streams.
+const ADDRESSES_MAX: usize = 4;
+const REASON_MAX: usize = 200;
+/// A shorter patience would give up a connection that is only quiet.
+pub const PATIENCE_MIN: Duration = Duration::from_secs(5);
 /// By how much a connection of channels is more patient than the streams below it, which know more.
 const MARGIN: Duration = Duration::from_secs(30);
 
@@ -126,6 +132,13 @@ impl Carrier {
     }
 }
 
+/// Whether to connect to an address that the other side names: it is not to have this host try others of its choice.
+fn may_dial(address: &str, is_here: bool) -> bool {
+    address.parse::<IpAddr>().is_ok_and(|address| {
+        !address.is_multicast() && !address.is_unspecified() && (is_here || !address.is_loopback())
+    })
+}
+
 fn protected(protection: Protection) -> Protected {
     match protection {
         Protection::Full => Protected::Tls,
@@ -156,7 +169,7 @@ impl Offering {
         Ok(Self { identity, offer })
     }
 
-    /// Goes on over streams, if the other side listens. `name`: what ssh reaches it by.
+    /// Goes on over streams, if the other side listens. `name`: what ssh reaches it by; `is_here`: it says that it is this host.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -164,7 +177,7 @@ impl Offering {
         self,
         answer: Option<StreamAnswer>,
         carrier: Carrier,
-        (name, options): (&str, &StreamOptions),
+        (name, is_here, options): (&str, bool, &StreamOptions),
         terms: &mut Terms,
     ) -> io::Result<Link> {
         let refused = |why: &str| {
@@ -177,7 +190,7 @@ impl Offering {
                 (certificate, port, addresses)
             }
             Some(StreamAnswer::Refuses(why)) => {
-                refused(&why);
+                refused(&why.chars().take(REASON_MAX).collect::<String>());
                 return Ok(carrier.alone());
             }
             None => {
@@ -188,7 +201,8 @@ impl Offering {
         terms.silence = options.patience + MARGIN;
         let (pool, hang_up) = carrier.with_pool(options.patience)?;
         let named = if options.addresses.is_empty() {
-            addresses.into_iter().chain([name.to_owned()]).collect()
+            let said = addresses.iter().filter(|address| may_dial(address, is_here));
+            said.take(ADDRESSES_MAX).cloned().chain([name.to_owned()]).collect()
         } else {
             options.addresses.clone()
         };

@@ -21,6 +21,9 @@ struct RawInfo {
 /// The place of `tcpi_rtt` and `tcpi_total_retrans` among the words.
 const RTT: usize = 15;
 const TOTAL_RETRANS: usize = 23;
+/// The place of `tcpi_bytes_acked` and `tcpi_bytes_received` among the rates.
+const BYTES_ACKED: usize = 2;
+const BYTES_RECEIVED: usize = 3;
 /// The place of `tcpi_min_rtt` and `tcpi_data_segs_out` among the segments.
 const MIN_RTT: usize = 3;
 const DATA_SEGS_OUT: usize = 5;
@@ -36,6 +39,10 @@ pub struct TcpInfo {
     pub retransmits: u32,
     /// Segments with data that were sent, also those that were sent again.
     pub segments: u32,
+    /// Bytes that the other side has acknowledged.
+    pub acknowledged_bytes: u64,
+    /// Bytes that have come.
+    pub received_bytes: u64,
 }
 
 /// Asks the kernel about a TCP connection (`TCP_INFO` of tcp(7)).
@@ -65,6 +72,8 @@ pub fn tcp_info(socket: impl AsFd) -> Result<TcpInfo> {
         least_round_trip_us: raw.segments[MIN_RTT],
         retransmits: raw.words[TOTAL_RETRANS],
         segments: raw.segments[DATA_SEGS_OUT],
+        acknowledged_bytes: raw.rates[BYTES_ACKED],
+        received_bytes: raw.rates[BYTES_RECEIVED],
     })
 }
 
@@ -87,6 +96,9 @@ mod tests {
         assert!(info.round_trip_us >= info.least_round_trip_us, "{info:?}");
         assert!(info.least_round_trip_us < 1_000_000, "{info:?}");
         assert_eq!((info.segments, info.retransmits), (1, 0), "{info:?}");
+        // The first segment counts, which opened the connection.
+        assert!((1000..=1001).contains(&info.acknowledged_bytes), "{info:?}");
+        assert_eq!(info.received_bytes, 1, "{info:?}");
         let file = std::fs::File::open("/dev/null").expect("open");
         assert_eq!(tcp_info(&file), Err(crate::Errno::NOTSOCK));
     }

@@ -35,7 +35,7 @@ pub struct RemoteArgs {
     #[arg(long, value_name = "SIZE", value_parser = window)]
     pub window: Option<u32>,
     /// How long to wait for HOST if it cannot be reached any more
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::positive_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = patience)]
     pub reconnect_for: u64,
 }
 
@@ -67,6 +67,16 @@ pub enum EncryptArg {
     Integrity,
     /// Only the checksum of TCP
     None,
+}
+
+fn patience(text: &str) -> Result<u64, String> {
+    let least = dmover_net::streams::PATIENCE_MIN;
+    match super::duration(text)? {
+        time if u128::from(time) < least.as_millis() => {
+            Err(format!("must be at least {} s", least.as_secs()))
+        }
+        time => Ok(time),
+    }
 }
 
 /// The smallest and the largest buffers that make sense.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::args::{EncryptArg, FleetArgs, RemoteArgs, StreamsArg};
-use crate::print::{is_conversation, say};
+use crate::print::{is_conversation, one_line, say};
 
 /// How the hosts of a job are reached.
 pub(super) fn connect_options(args: &RemoteArgs) -> ConnectOptions {
@@ -39,7 +39,7 @@ fn stream_options(args: &RemoteArgs) -> StreamOptions {
         congestion: args.congestion.clone(),
         buffer_bytes: args.window,
         patience: Duration::from_millis(args.reconnect_for),
-        notice: Notice(Arc::new(|text| say(&format!("dmover: {text}")))),
+        notice: Notice(Arc::new(|text| say(&format!("dmover: {}", one_line(text))))),
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) fn run(shared: &Arc<Shared>, input: Box<dyn Read + Send>, accept: Opt
     let mut receiver = Receiver { shared, input, accept };
     let (why, patience) = match receiver.read_all() {
         Ok(why) => (why, LAST_WORDS_WITHIN),
-        Err(FrameError::Io(error)) => (Broken::Io(error.to_string()), LAST_WORDS_WITHIN),
+        Err(FrameError::Io(error)) => (Broken::by(&error), LAST_WORDS_WITHIN),
         Err(FrameError::Truncated) => (Broken::Ended, LAST_WORDS_WITHIN),
         Err(FrameError::Malformed(what)) => (Broken::Violation(what), Duration::ZERO),
     };

@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use super::handshake::{self, HANDSHAKE_WITHIN};
-use super::pool::{Pool, Transport};
+use super::pool::Pool;
 use super::{STREAMS_GROWN, StreamOptions};
 
 /// How long an address may take to accept a connection. After an outage the next attempt comes soon.
@@ -19,6 +19,10 @@ const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// How often it is tried if it never worked. A firewall does not go away.
 const FIRST_ATTEMPTS: u32 = 3;
+/// Streams that are opened at the same time.
+const DIALS_MAX: usize = 8;
+/// If so many times the number of streams end soon after they were opened, and none lives longer, ssh is better.
+const YOUNG_ROUNDS: u32 = 3;
 
 /// Keeps a pool at its number of streams.
 pub(super) struct Dialer {
@@ -40,32 +44,46 @@ impl Dialer {
         Ok(())
     }
 
+    fn wanted(&self) -> usize {
+        let more = if self.options.grows { self.pool.wanted().min(STREAMS_GROWN) } else { 0 };
+        self.options.count.max(more) as usize
+    }
+
     fn run(self: &Arc<Self>) {
         let Some(mut address) = self.first() else { return };
-        let mut pause = PAUSE_MIN;
+        let (sender, opened) = mpsc::channel();
+        let (mut dialing, mut pause) = (0, PAUSE_MIN);
         while !self.pool.is_over() {
-            let count = self.options.count;
-            let more = if self.options.grows { self.pool.wanted().min(STREAMS_GROWN) } else { 0 };
-            let missing = (count.max(more) as usize).saturating_sub(self.pool.streams());
-            if missing == 0 {
-                self.pool.wait_for_change(PAUSE_MAX);
-                continue;
+            if self.pool.young_losses() >= YOUNG_ROUNDS * self.options.count {
+                let why = "they end soon after they were opened";
+                return self.without_streams(&format!("port {}: {why}", self.port));
             }
-            let opened = self.open(&vec![address; missing]);
-            if opened.iter().any(Result::is_ok) {
+            let missing = self.wanted().saturating_sub(self.pool.streams() + dialing);
+            for _ in 0..missing.min(DIALS_MAX - dialing) {
+                dialing += 1;
+                self.open(address, sender.clone());
+            }
+            // Each by itself: one that hangs holds up no other one.
+            let Ok((_, result)) = opened.recv_timeout(PAUSE_MIN) else { continue };
+            dialing -= 1;
+            let Err(error) = result else {
                 pause = PAUSE_MIN;
-            } else {
+                continue;
+            };
+            tracing::debug!(%error, host = %self.host, "cannot open a data stream");
+            if dialing == 0 && self.pool.streams() == 0 {
                 // The other side may have another address by now, or this one may.
-                match self.race() {
-                    Ok(found) => address = found,
-                    Err(error) => {
-                        tracing::debug!(%error, host = %self.host, "cannot open a data stream");
-                        self.pool.wait_for_change(pause);
-                        pause = (2 * pause).min(PAUSE_MAX);
-                    }
-                }
+                address = self.race().unwrap_or(address);
             }
+            self.pool.wait_for_change(pause);
+            pause = (2 * pause).min(PAUSE_MAX);
         }
+    }
+
+    fn without_streams(&self, why: &str) {
+        let host = &self.host;
+        let notice = format!("no data streams to {host}, everything goes through ssh: {why}");
+        (self.options.notice.0)(&notice);
     }
 
     /// The address at which the first stream was opened.
@@ -76,10 +94,7 @@ impl Dialer {
                 Ok(address) => return Some(address),
                 Err(_) if self.pool.is_over() => return None,
                 Err(error) if attempt == FIRST_ATTEMPTS => {
-                    let (host, port) = (&self.host, self.port);
-                    (self.options.notice.0)(&format!(
-                        "no data streams to {host}, everything goes through ssh: port {port}: {error}"
-                    ));
+                    self.without_streams(&format!("port {}: {error}", self.port));
                 }
                 Err(_) => self.pool.wait_for_change(CONNECT_WITHIN.saturating_sub(begin.elapsed())),
             }
@@ -95,9 +110,13 @@ impl Dialer {
             let new = found.into_iter().flatten().filter(|found| !addresses.contains(found));
             addresses.extend(new.collect::<Vec<_>>());
         }
-        let opened = self.open(&addresses);
+        let (sender, opened) = mpsc::channel();
+        for address in addresses {
+            self.open(address, sender.clone());
+        }
+        drop(sender);
         let mut failed = None;
-        for (result, address) in opened.into_iter().zip(addresses) {
+        for (address, result) in opened {
             match result {
                 Ok(()) => return Ok(address),
                 Err(error) => failed = failed.or(Some(error)),
@@ -106,28 +125,30 @@ impl Dialer {
         Err(failed.unwrap_or_else(|| io::Error::other("its address is not known")))
     }
 
-    /// Opens a stream at each of these addresses at the same time.
-    fn open(self: &Arc<Self>, addresses: &[SocketAddr]) -> Vec<io::Result<()>> {
-        let (sender, done) = mpsc::channel();
-        for (place, address) in addresses.iter().copied().enumerate() {
-            let (dialer, sent) = (Arc::clone(self), sender.clone());
-            let opens = move || {
-                let opened = dialer.dial(address).and_then(|transport| dialer.pool.add(transport));
-                let _ = sent.send((place, opened.map(drop)));
-            };
-            let started = thread::Builder::new().name("net-dial".into()).spawn(opens);
-            if let Err(error) = started {
-                let _ = sender.send((place, Err(error)));
-            }
+    /// Opens a stream at an address, on a thread that says so in the end.
+    fn open(self: &Arc<Self>, address: SocketAddr, done: Done) {
+        let (dialer, failed) = (Arc::clone(self), done.clone());
+        let opens = move || {
+            // Whoever waited for it may have gone.
+            let _ = done.send((address, dialer.dial(address)));
+        };
+        let started = thread::Builder::new().name("net-dial".into()).spawn(opens);
+        if let Err(error) = started {
+            let _ = failed.send((address, Err(error)));
         }
-        drop(sender);
-        let mut results: Vec<(usize, io::Result<()>)> = done.iter().collect();
-        results.sort_by_key(|(place, _)| *place);
-        results.into_iter().map(|(_, result)| result).collect()
     }
 
-    fn dial(&self, address: SocketAddr) -> io::Result<Transport> {
+    fn dial(&self, address: SocketAddr) -> io::Result<()> {
         let socket = tcp::connect(address, &self.tuning, CONNECT_WITHIN)?;
-        handshake::connect(socket, &self.config, self.options.protection, HANDSHAKE_WITHIN)
+        if self.pool.streams() >= self.wanted() {
+            // Another address was faster.
+            return Ok(());
+        }
+        let protection = self.options.protection;
+        let transport = handshake::connect(socket, &self.config, protection, HANDSHAKE_WITHIN)?;
+        self.pool.add(transport).map(drop)
     }
 }
+
+/// Receives what has become of an attempt.
+type Done = mpsc::Sender<(SocketAddr, io::Result<()>)>;

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 /// The other side is told after so many bytes.
 const TOLD_EVERY: usize = 512 << 10;
 
+/// What a chunk that waits takes besides its bytes.
+const CHUNK_OVERHEAD: usize = 128;
 /// Buffers that are kept for chunks to come.
 const BUFFERS_MAX: usize = 32;
 
@@ -71,7 +73,7 @@ impl Incoming {
             return Ok(Came { is_ready: false, tell: true });
         }
         if number != self.next {
-            self.early_bytes += bytes.len();
+            self.early_bytes += bytes.len() + CHUNK_OVERHEAD;
             if self.early_bytes > self.early_max {
                 return Err(TooMuch);
             }
@@ -80,7 +82,7 @@ impl Incoming {
         }
         self.take_on(bytes);
         while let Some(bytes) = self.early.remove(&self.next) {
-            self.early_bytes -= bytes.len();
+            self.early_bytes -= bytes.len() + CHUNK_OVERHEAD;
             self.take_on(bytes);
         }
         Ok(Came { is_ready: true, tell: self.untold >= TOLD_EVERY })
@@ -139,7 +141,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_while_one_is_missing() {
-        let mut incoming = Incoming::new(10);
+        let mut incoming = Incoming::new(10 + 2 * CHUNK_OVERHEAD);
         assert!(incoming.came(1, vec![0; 6]).is_ok());
         assert_eq!(incoming.came(2, vec![0; 6]), Err(TooMuch));
     }

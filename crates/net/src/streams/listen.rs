@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::handshake::{self, HANDSHAKE_WITHIN};
 use super::identity::Identity;
 use super::pool::Pool;
-use super::{Carrier, MARGIN, STREAMS_MAX};
+use super::{Carrier, MARGIN, PATIENCE_MIN, STREAMS_MAX};
 use crate::connection::{Link, Terms};
 
 /// How often it looks whether the pool is over.
@@ -62,7 +62,7 @@ impl Listening {
         let listening = Self {
             listener,
             opens: Opens { config, protection: offer.protection, tuning },
-            patience: Duration::from_millis(offer.patience_ms.into()),
+            patience: Duration::from_millis(offer.patience_ms.into()).max(PATIENCE_MIN),
         };
         Ok((listening, certificate, port))
     }

@@ -25,14 +25,18 @@ use crate::connection::{HangUp, Link};
 const HELD_MAX: usize = 256 << 20;
 /// The same at the side that receives, with room for what the limit above may be exceeded by.
 const EARLY_MAX: usize = HELD_MAX + (16 << 20);
+/// A stream that lives for less than this is of little use.
+const YOUNG_MS: u64 = 15_000;
 /// A stream takes short chunks up to so many bytes at a time.
 const TAKEN_BYTES: usize = 64 << 10;
 
 /// How a stream has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// The other side, or a host on the way, said so: its process has probably ended.
+    /// The other side has closed it: its process has probably ended.
     Ended,
+    /// The other side, or a host on the way, does not know it any more.
+    Reset,
     /// It cannot be used any more.
     Failed(String),
     /// Nothing was heard for too long.
@@ -40,15 +44,19 @@ pub(super) enum Lost {
 }
 
 /// Why nothing can be sent or received any more.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum End {
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum End {
     /// This side has ended it.
+    #[error("it was closed")]
     Closed,
     /// The other side has ended.
+    #[error("the other side ended it")]
     Gone,
-    /// No stream could be used for this long.
+    /// Nothing was heard on any stream for this long.
+    #[error("no sign of life for {} s", .0.as_secs_f32())]
     Unreachable(Duration),
     /// The other side does not keep to the protocol.
+    #[error("the other side sent invalid data: {0}")]
     Violation(&'static str),
 }
 
@@ -79,6 +87,11 @@ pub(super) struct Stream {
     pub beat_due: AtomicBool,
     /// It seems to deliver nothing, so it gets nothing: since when. Zero: it is fine.
     pub doubted_ms: AtomicU64,
+    /// What the kernel has counted: bytes that the other side has acknowledged, and bytes that have come.
+    pub counted: [AtomicU64; 2],
+    /// When the first of these numbers has grown.
+    pub delivered_ms: AtomicU64,
+    begun_ms: u64,
     is_over: AtomicBool,
 }
 
@@ -106,8 +119,12 @@ pub(super) struct State {
     /// Another stream than the spare one was part of the pool.
     pub had_streams: bool,
     pub spare_ended: bool,
-    /// How the last stream that ended did so, and when.
-    pub last_lost: Option<(Lost, u64)>,
+    /// When the last stream has ended.
+    pub last_lost_ms: u64,
+    /// The other side has closed a stream since there was none left.
+    pub was_closed: bool,
+    /// Streams that ended soon after they were opened, one after the other.
+    young: u32,
 }
 
 impl State {
@@ -246,7 +263,8 @@ impl Shared {
     fn tell(&self) {
         let mut state = lock(&self.state);
         state.tell = true;
-        if let Some(stream) = state.idle.pop_front() {
+        let place = state.idle.iter().position(|stream| !stream.is_spare).unwrap_or(0);
+        if let Some(stream) = state.idle.remove(place) {
             stream.wake.notify_all();
         }
     }
@@ -291,8 +309,14 @@ impl Shared {
         );
         let mut state = lock(&self.state);
         state.streams.retain(|other| other.number != stream.number);
+        let now = self.now_ms();
         state.spare_ended |= stream.is_spare;
-        state.last_lost = Some((how.clone(), self.now_ms()));
+        state.last_lost_ms = now;
+        // ssh ends in the same way whatever happens to it.
+        state.was_closed |= !stream.is_spare && *how == Lost::Ended;
+        if !stream.is_spare {
+            state.young = if now - stream.begun_ms < YOUNG_MS { state.young + 1 } else { 0 };
+        }
         state.outgoing.give_back(stream.number);
         state.wake_all();
         stream.wake.notify_all();
@@ -357,7 +381,9 @@ impl Pool {
             last_number: 0,
             had_streams: false,
             spare_ended: false,
-            last_lost: None,
+            last_lost_ms: 0,
+            was_closed: false,
+            young: 0,
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
@@ -404,10 +430,15 @@ impl Pool {
             told_ms: AtomicU64::new(now),
             beat_due: AtomicBool::new(false),
             doubted_ms: AtomicU64::new(0),
+            counted: Default::default(),
+            delivered_ms: AtomicU64::new(now),
+            begun_ms: now,
             is_over: AtomicBool::new(false),
         });
         state.streams.push(Arc::clone(&stream));
-        state.had_streams |= !is_spare;
+        if !is_spare {
+            (state.had_streams, state.was_closed) = (true, false);
+        }
         drop(state);
         let begun = worker::start(shared, &stream, input, output);
         if let Err(error) = begun {
@@ -424,6 +455,11 @@ impl Pool {
     /// How many streams it has besides the spare one.
     pub fn streams(&self) -> usize {
         lock(&self.0.state).streams.iter().filter(|stream| !stream.is_spare).count()
+    }
+
+    /// How many streams ended soon after they were opened, one after the other.
+    pub fn young_losses(&self) -> u32 {
+        lock(&self.0.state).young
     }
 
     /// How many streams either side wants; 0: as many as there are.
@@ -448,6 +484,7 @@ impl Pool {
         let known = Arc::clone(&self.0);
         let report = Box::new(move || {
             let state = lock(&known.state);
+            let protected = if state.had_streams { protected } else { Protected::Ssh };
             super::report::of(&state.streams, protected, known.lost.load(Relaxed))
         });
         let shared = Arc::clone(&self.0);
@@ -534,14 +571,7 @@ impl From<End> for io::Error {
     fn from(why: End) -> Self {
         match why {
             End::Closed | End::Gone => io::ErrorKind::BrokenPipe.into(),
-            End::Unreachable(time) => Self::new(
-                io::ErrorKind::TimedOut,
-                format!("the other side could not be reached for {} s", time.as_secs_f32()),
-            ),
-            End::Violation(what) => Self::new(
-                io::ErrorKind::InvalidData,
-                format!("the other side sent invalid data: {what}"),
-            ),
+            why => Self::other(why),
         }
     }
 }

@@ -15,7 +15,7 @@ pub(super) fn of(streams: &[Arc<Stream>], protected: Protected, lost: u64) -> Co
     ConnectionReport {
         streams: sockets.len() as u32,
         lost_streams: lost,
-        protected: if sockets.is_empty() { Protected::Ssh } else { protected },
+        protected,
         congestion: sockets.first().and_then(|socket| tcp::congestion(socket)),
         round_trip_us: average.map(|time| time as u32),
         least_round_trip_us: known.iter().map(|info| info.least_round_trip_us).min(),

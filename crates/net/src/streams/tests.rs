@@ -1,7 +1,7 @@
 //! Pools over sockets of this host, and over TLS, with streams that fail.
 use super::handshake;
 use super::identity::Identity;
-use super::pool::{Pool, Transport};
+use super::pool::{End, Pool, Transport};
 use crate::connection::Link;
 use dmover_model::Protected;
 use dmover_wire::streams::Protection;
@@ -180,7 +180,8 @@ fn invalid_data_ends_a_pool() {
         let mut input = pool.link(Box::new(|_| ()), Protected::Nothing).input;
         other.write_all(&bytes).expect("send");
         let error = input.read(&mut [0; 1]).expect_err("invalid");
-        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        let why = error.get_ref().and_then(|why| why.downcast_ref());
+        assert!(matches!(why, Some(End::Violation(_))), "{error}");
     }
 }
 
@@ -272,5 +273,22 @@ fn whoever_sends_anything_else_is_refused_in_time() {
         if !closes {
             assert_eq!(refused, Some(io::ErrorKind::TimedOut));
         }
+    }
+}
+
+#[test]
+fn the_other_side_names_few_addresses_to_connect_to() {
+    for (address, is_here, may) in [
+        ("192.0.2.7", false, true),
+        ("2001:db8::7", false, true),
+        ("127.0.0.1", false, false),
+        ("127.0.0.1", true, true),
+        ("::1", false, false),
+        ("224.0.0.1", true, false),
+        ("0.0.0.0", true, false),
+        ("printer.example", true, false),
+        ("", true, false),
+    ] {
+        assert_eq!(super::may_dial(address, is_here), may, "{address}");
     }
 }

@@ -21,10 +21,13 @@ const BEAT_MS: u64 = 1_000;
 /// A stream from which nothing was heard for so long is closed. Whoever has opened it opens another one, which works sooner
 /// after an outage than TCP, whose pauses between attempts grow with the outage.
 const SILENT_MS: u64 = 10_000;
-/// If the other side waits for a chunk for so long, while other streams are alive, they send it, too.
+/// If the other side waits for a chunk for so long, and its stream delivers nothing meanwhile while others are alive, they
+/// send it, too.
 const OVERDUE_MS: u64 = 2_000;
-/// The other side has ended if it said so, and nothing else came for so long.
+/// The other side has ended if it has closed the streams, and opened none for so long.
 const GONE_MS: u64 = 2_000;
+/// The same if streams do not exist any more for somebody, who may be a firewall that has begun anew.
+const RESET_MS: u64 = 20_000;
 
 /// Looks until the pool is over. `patience`: see [`super::pool::Pool::new`].
 pub(super) fn run(shared: &Arc<Shared>, patience: Duration) {
@@ -38,6 +41,7 @@ pub(super) fn run(shared: &Arc<Shared>, patience: Duration) {
         let waited = shared.changed.wait_timeout(state, TICK);
         let mut state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         let now = shared.now_ms();
+        count(shared, &state, now);
         beat(&state, now);
         // The stream that carried it may have ended.
         state.tell_wanted |= shared.wants_more();
@@ -92,6 +96,21 @@ impl Counted {
     }
 }
 
+/// Asks the kernel what streams have delivered and received. It knows more than the threads, which see whole records only.
+fn count(shared: &Shared, state: &State, now: u64) {
+    for stream in &state.streams {
+        let Some(known) = stream.socket.as_ref().and_then(tcp::info) else { continue };
+        let [delivered, received] = &stream.counted;
+        if delivered.swap(known.acknowledged_bytes, Relaxed) != known.acknowledged_bytes {
+            stream.delivered_ms.store(now, Relaxed);
+        }
+        if received.swap(known.received_bytes, Relaxed) != known.received_bytes {
+            stream.heard_ms.store(now, Relaxed);
+            shared.heard_ms.store(now, Relaxed);
+        }
+    }
+}
+
 fn beat(state: &State, now: u64) {
     for stream in &state.streams {
         if now - stream.told_ms.load(Relaxed).min(now) >= BEAT_MS {
@@ -105,7 +124,9 @@ fn beat(state: &State, now: u64) {
 fn doubt(state: &mut State, now: u64) {
     for stream in &state.streams {
         let since = stream.doubted_ms.load(Relaxed);
-        if since != 0 && stream.heard_ms.load(Relaxed) > since {
+        let progress =
+            if stream.socket.is_some() { &stream.delivered_ms } else { &stream.heard_ms };
+        if since != 0 && progress.load(Relaxed) > since {
             stream.doubted_ms.store(0, Relaxed);
         }
     }
@@ -116,7 +137,13 @@ fn doubt(state: &mut State, now: u64) {
     let is_alive = |other: &&Arc<Stream>| {
         other.number != by && !other.is_doubted() && other.heard_ms.load(Relaxed) > at + BEAT_MS
     };
-    let late = state.streams.iter().find(|stream| stream.number == by);
+    let is_stuck = |stream: &&Arc<Stream>| {
+        // Without a socket it is not known what was delivered.
+        let delivers = stream.socket.is_some()
+            && now - stream.delivered_ms.load(Relaxed).min(now) < OVERDUE_MS;
+        stream.number == by && !delivers
+    };
+    let late = state.streams.iter().find(is_stuck);
     let Some(late) = late.filter(|_| state.streams.iter().any(|other| is_alive(&other))) else {
         return;
     };
@@ -134,12 +161,9 @@ fn is_silent(stream: &Stream, now: u64) -> bool {
 /// Whether the pool is over.
 fn end_of(state: &State, now: u64, heard: u64, patience: Duration) -> Option<End> {
     if state.streams.is_empty() && state.spare_ended {
-        let is_gone = match &state.last_lost {
-            Some((Lost::Ended, at)) => now - at.min(&now) >= GONE_MS,
-            _ => false,
-        };
-        // Nothing else could take over.
-        if is_gone || !state.had_streams {
+        let limit = if state.was_closed { GONE_MS } else { RESET_MS };
+        // Without streams nothing else could take over.
+        if !state.had_streams || now - state.last_lost_ms.min(now) >= limit {
             return Some(End::Gone);
         }
     }

@@ -38,10 +38,10 @@ pub(super) fn start(
 /// What an error says about the other side.
 fn lost(error: &io::Error) -> Lost {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof
-        | io::ErrorKind::BrokenPipe
+        io::ErrorKind::UnexpectedEof => Lost::Ended,
+        io::ErrorKind::BrokenPipe
         | io::ErrorKind::ConnectionReset
-        | io::ErrorKind::ConnectionAborted => Lost::Ended,
+        | io::ErrorKind::ConnectionAborted => Lost::Reset,
         _ => Lost::Failed(error.to_string()),
     }
 }
