@@ -90,7 +90,9 @@ fn killed_processes_and_connections_lose_nothing() {
         for victim in [Victim::Near, Victim::Far, Victim::Ssh] {
             let entries = rng.random_range(1..FILES);
             println!("{way:?} {victim:?} at {entries} entries");
-            let running = ends.start_job(way, SLOW, ("s", "d"));
+            // Data streams would go on without ssh.
+            let streams = if victim == Victim::Ssh { " --streams 0" } else { "" };
+            let running = ends.start_job(way, &format!("{SLOW}{streams}"), ("s", "d"));
             let run = kill_when(&ends, running, victim, entries);
             hits += usize::from(run.code() != Some(0));
             if victim == Victim::Near {
@@ -150,7 +152,7 @@ fn connections_that_are_cut_after_any_number_of_bytes_lose_nothing() {
         std::fs::write(&config, format!("{command}Include {usual}\n")).unwrap();
         let ssh = format!("ssh -F {}", config.display());
         let mut words: Vec<std::ffi::OsString> =
-            ["copy", "--json", "-T", "--split-size=500K", "--ssh-command", &ssh]
+            ["copy", "--json", "-T", "--split-size=500K", "--streams=0", "--ssh-command", &ssh]
                 .map(Into::into)
                 .into();
         words.extend([ends.at(way.source, "s"), ends.at(way.destination, "d")]);

@@ -148,6 +148,23 @@ fn without_streams_there_is_no_connection_but_ssh() {
 }
 
 #[test]
+fn a_job_goes_on_when_ssh_has_ended() {
+    let rig = rig!();
+    for to_far in [true, false] {
+        let mut running = rig.start("copy -T --bwlimit 6M", to_far);
+        let begun = || std::fs::read_dir(rig.bench.at("d")).is_ok_and(|names| names.count() > 3);
+        eventually("the copy", || begun() || running.has_ended().unwrap());
+        // Streams are there before the first content is.
+        let config = rig.far.ssh_command().rsplit(' ').next().unwrap().to_owned();
+        rig.bench.sh(&format!("pkill -KILL -f '^ssh -F {config}'"));
+        let run = running.finish().unwrap().expect_code(0);
+        rig.assert_same();
+        assert_eq!(connection(&run)["streams"], 8, "{}", run.tell());
+        rig.bench.sh("rm -r d");
+    }
+}
+
+#[test]
 fn a_job_survives_an_outage_that_is_longer_than_its_streams_live() {
     let rig = rig!();
     for to_far in [false, true] {

@@ -223,6 +223,8 @@ impl<'a> Experiment<'a> {
         if verb[0] == "sync" && rng.random_bool(0.1) {
             words.push("--checksum".into());
         }
+        // Bytes that pass beside the relay would not be counted.
+        words.push("--streams=0".into());
         words.extend(["--ssh-command".into(), hosts.ssh_command(route).into()]);
         if let Some(host) = way.destination {
             // Otherwise root has its state in a directory of this machine, where it outlives the seed.
