@@ -22,8 +22,8 @@ use std::time::Duration;
 pub use self::channel::Channel;
 use self::channel::State;
 use self::pulse::Next;
+use crate::ending::End;
 use crate::frame::{Kind, PAYLOAD_MAX, write_frame};
-use crate::streams::End;
 
 /// What a message takes of a window besides its bytes, so that empty ones are limited too.
 const MESSAGE_OVERHEAD: u64 = 64;

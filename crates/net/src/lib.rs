@@ -7,6 +7,7 @@
 pub mod agent;
 pub mod client;
 pub mod connection;
+mod ending;
 pub mod endpoint;
 mod failure;
 pub mod frame;

@@ -27,7 +27,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::listen::Listening;
-pub(crate) use self::pool::End;
 
 use self::dial::Dialer;
 use self::identity::Identity;

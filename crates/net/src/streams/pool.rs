@@ -20,6 +20,7 @@ use super::outgoing::{Outgoing, StreamNumber, Taken};
 use super::watch;
 use super::worker;
 use crate::connection::{HangUp, Link};
+pub(super) use crate::ending::End;
 
 /// Chunks in memory that the other side does not have: more than is on its way on a fast and long line.
 const HELD_MAX: usize = 256 << 20;
@@ -41,23 +42,6 @@ pub(super) enum Lost {
     Failed(String),
     /// Nothing was heard for too long.
     Silent,
-}
-
-/// Why nothing can be sent or received any more.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum End {
-    /// This side has ended it.
-    #[error("it was closed")]
-    Closed,
-    /// The other side has ended.
-    #[error("the other side ended it")]
-    Gone,
-    /// Nothing was heard on any stream for this long.
-    #[error("no sign of life for {} s", .0.as_secs_f32())]
-    Unreachable(Duration),
-    /// The other side does not keep to the protocol.
-    #[error("the other side sent invalid data: {0}")]
-    Violation(&'static str),
 }
 
 /// One connection of a pool.
@@ -564,14 +548,5 @@ impl Write for Writer {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl From<End> for io::Error {
-    fn from(why: End) -> Self {
-        match why {
-            End::Closed | End::Gone => io::ErrorKind::BrokenPipe.into(),
-            why => Self::other(why),
-        }
     }
 }
