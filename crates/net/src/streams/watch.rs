@@ -2,7 +2,7 @@
 use dmover_host::tcp::{self, TcpInfo};
 use dmover_observe::lock;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::pool::{End, Lost, Shared, State, Stream};
@@ -153,9 +153,12 @@ fn doubt(state: &mut State, now: u64) {
     state.wake_all();
 }
 
-/// A spare stream is never replaced, so it may be silent for as long as the whole pool may be.
+/// Whether nothing was heard of a stream, or nothing was delivered by it, for too long. A spare stream is never replaced, so
+/// it may be silent for as long as the whole pool may be.
 fn is_silent(stream: &Stream, now: u64) -> bool {
-    !stream.is_spare && now - stream.heard_ms.load(Relaxed).min(now) >= SILENT_MS
+    let is_long = |since: &AtomicU64| now - since.load(Relaxed).min(now) >= SILENT_MS;
+    let is_useless = stream.is_doubted() && is_long(&stream.doubted_ms);
+    !stream.is_spare && (is_long(&stream.heard_ms) || is_useless)
 }
 
 /// Whether the pool is over.
