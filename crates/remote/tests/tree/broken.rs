@@ -1,6 +1,6 @@
 //! Connections that are cut.
 use dmover_model::{ByteRange, ErrorClass, HashType, Shape, TreePath};
-use dmover_tree::RemoteTree;
+use dmover_tree::{NextData, RemoteTree};
 
 use super::near::{plain, scratch};
 
@@ -9,10 +9,12 @@ fn after_a_cut_everything_fails_at_once_and_the_tree_is_lost() {
     let root = scratch();
     std::fs::write(root.path().join("large"), vec![1; 30_000_000]).unwrap();
     std::fs::write(root.path().join("small"), b"hello").unwrap();
+    std::fs::File::create_new(root.path().join("sparse")).unwrap().set_len(1 << 20).unwrap();
     let (tree, near) = plain(root.path());
     let top = tree.open(&TreePath::root(), false).unwrap();
     let large = top.open_file(b"large", false).unwrap();
     let small = top.open_file(b"small", false).unwrap();
+    let sparse = top.open_file(b"sparse", false).unwrap();
     top.announce(&[b"small", b"large"], false);
     let mut buffer = vec![0; 1 << 20];
     let mut at = large.read(0, &mut buffer).unwrap() as u64;
@@ -31,7 +33,7 @@ fn after_a_cut_everything_fails_at_once_and_the_tree_is_lost() {
     for error in [
         error,
         large.now().unwrap_err(),
-        large.next_data(0).unwrap_err(),
+        sparse.next_data(0).unwrap_err(),
         large.digests(&[shape], 0, range, &mut |_| Ok(())).unwrap_err(),
         top.look(b"small", false).unwrap_err(),
         top.enter(b"d", false).unwrap_err(),
@@ -44,7 +46,9 @@ fn after_a_cut_everything_fails_at_once_and_the_tree_is_lost() {
     }
     assert!(tree.lost().unwrap().to_string().starts_with("lost: "));
     top.announce(&[b"small", b"large"], false);
-    // What has come is there.
+    // What has come is there, and that a file has no holes is known from its metadata.
+    let whole = ByteRange { start: 0, end: 30_000_000 };
+    assert_eq!(large.next_data(0).unwrap(), NextData::Data(whole));
     assert_eq!(small.read(0, &mut buffer).unwrap(), 5);
 }
 
