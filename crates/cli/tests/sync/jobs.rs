@@ -215,8 +215,9 @@ fn what_failed_before_an_interruption_is_not_forgotten() {
     let hang = Rule::new(Op::Create, Action::Hang { duration_ms: 60_000 }).name("z9");
     let fail = Rule::new(Op::Create, Action::Errno(rustix::io::Errno::ACCESS.raw_os_error()));
     handle.set_rules(&[hang, fail.name("x5")]).unwrap();
-    // The directory with what fails is a task of its own, which has ended when the other one hangs.
-    bench.sh("mkdir -p source/{a,b}; touch source/{a,b}/x{1..4} source/a/x5 source/b/z9");
+    // The directory with what fails is a task of its own, which has ended when the other one hangs: many levels further down, so that
+    // the second mover has begun by then.
+    bench.sh("mkdir -p source/a source/b/1/2/3/4/5/6/7/8/9; touch source/{a,b}/x{1..4} source/a/x5 source/b/1/2/3/4/5/6/7/8/9/z9");
     let words = ["sync", "-j2", "--manifest", "m", "source", "faulty"];
     let running = bench.dmover.start(words).unwrap();
     wait_for_fault(&handle);
