@@ -15,6 +15,7 @@ mod outgoing;
 mod pool;
 mod report;
 mod sealed;
+mod shared;
 mod watch;
 mod worker;
 
@@ -30,7 +31,8 @@ pub(crate) use self::listen::Listening;
 
 use self::dial::Dialer;
 use self::identity::Identity;
-use self::pool::{Pool, Transport};
+use self::pool::Pool;
+use self::shared::Transport;
 use crate::connection::{HangUp, Link, Terms};
 
 /// The ports on which an agent listens unless others are named: those that sites open for transfers of GridFTP, too.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::encrypted;
 use super::identity;
-use super::pool::Transport;
 use super::sealed::{self, KEY_BYTES};
+use super::shared::Transport;
 
 /// How long the other side may take for all of it.
 pub(super) const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);

@@ -1,8 +1,8 @@
 //! What comes from the other side: chunks by their numbers, given on in order. No clock, no I/O.
 use std::collections::{BTreeMap, VecDeque};
 
-/// The other side is told after so many bytes.
-const TOLD_EVERY: usize = 512 << 10;
+/// The number of bytes after which their arrival is acknowledged.
+const ACKNOWLEDGE_EVERY: usize = 512 << 10;
 
 /// What a chunk that waits takes besides its bytes.
 const CHUNK_OVERHEAD: usize = 128;
@@ -20,8 +20,8 @@ pub(super) struct Incoming {
     early_max: usize,
     /// Those in order that nobody has taken yet.
     ready: VecDeque<Vec<u8>>,
-    /// Bytes that the other side does not know to have come.
-    untold: usize,
+    /// Bytes whose arrival was not acknowledged yet.
+    unacknowledged: usize,
     /// Buffers of chunks that were taken, as long as they were: memory from the kernel would have to be filled with zeros.
     buffers: Vec<Vec<u8>>,
 }
@@ -31,8 +31,8 @@ pub(super) struct Incoming {
 pub(super) struct Came {
     /// There is more to read.
     pub is_ready: bool,
-    /// The other side should be told.
-    pub tell: bool,
+    /// An acknowledgement is due.
+    pub acknowledge: bool,
 }
 
 /// More has come than the other side may send.
@@ -47,7 +47,7 @@ impl Incoming {
             early_bytes: 0,
             early_max,
             ready: VecDeque::new(),
-            untold: 0,
+            unacknowledged: 0,
             buffers: Vec::new(),
         }
     }
@@ -70,7 +70,7 @@ impl Incoming {
     pub fn came(&mut self, number: u64, bytes: Vec<u8>) -> Result<Came, TooMuch> {
         if number < self.next || self.early.contains_key(&number) {
             // The other side may not know that it came.
-            return Ok(Came { is_ready: false, tell: true });
+            return Ok(Came { is_ready: false, acknowledge: true });
         }
         if number != self.next {
             self.early_bytes += bytes.len() + CHUNK_OVERHEAD;
@@ -78,19 +78,19 @@ impl Incoming {
                 return Err(TooMuch);
             }
             self.early.insert(number, bytes);
-            return Ok(Came { is_ready: false, tell: false });
+            return Ok(Came { is_ready: false, acknowledge: false });
         }
         self.take_on(bytes);
         while let Some(bytes) = self.early.remove(&self.next) {
             self.early_bytes -= bytes.len() + CHUNK_OVERHEAD;
             self.take_on(bytes);
         }
-        Ok(Came { is_ready: true, tell: self.untold >= TOLD_EVERY })
+        Ok(Came { is_ready: true, acknowledge: self.unacknowledged >= ACKNOWLEDGE_EVERY })
     }
 
     fn take_on(&mut self, bytes: Vec<u8>) {
         self.next += 1;
-        self.untold += bytes.len();
+        self.unacknowledged += bytes.len();
         self.ready.push_back(bytes);
     }
 
@@ -99,9 +99,9 @@ impl Incoming {
         self.ready.pop_front()
     }
 
-    /// All chunks before this number have come. The other side is told now.
-    pub fn tell(&mut self) -> u64 {
-        self.untold = 0;
+    /// The number to acknowledge: all chunks before it have come.
+    pub fn acknowledge(&mut self) -> u64 {
+        self.unacknowledged = 0;
         self.next
     }
 }
@@ -125,18 +125,18 @@ mod tests {
         assert_eq!(taken(&mut incoming), [0, 1, 2]);
         // The other side does not know that it came, or would not send it again.
         let again = incoming.came(1, vec![1]).expect("room");
-        assert_eq!(again, Came { is_ready: false, tell: true });
-        assert_eq!((incoming.tell(), taken(&mut incoming)), (3, Vec::new()));
+        assert_eq!(again, Came { is_ready: false, acknowledge: true });
+        assert_eq!((incoming.acknowledge(), taken(&mut incoming)), (3, Vec::new()));
     }
 
     #[test]
-    fn the_other_side_is_told_after_many_bytes() {
+    fn arrival_is_acknowledged_after_many_bytes() {
         let mut incoming = Incoming::new(1000);
-        let half = vec![0; TOLD_EVERY / 2];
-        assert!(!incoming.came(0, half.clone()).expect("room").tell);
-        assert!(incoming.came(1, half.clone()).expect("room").tell);
-        assert_eq!(incoming.tell(), 2);
-        assert!(!incoming.came(2, half).expect("room").tell);
+        let half = vec![0; ACKNOWLEDGE_EVERY / 2];
+        assert!(!incoming.came(0, half.clone()).expect("room").acknowledge);
+        assert!(incoming.came(1, half.clone()).expect("room").acknowledge);
+        assert_eq!(incoming.acknowledge(), 2);
+        assert!(!incoming.came(2, half).expect("room").acknowledge);
     }
 
     #[test]

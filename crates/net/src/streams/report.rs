@@ -3,7 +3,7 @@ use dmover_host::tcp;
 use dmover_model::{ConnectionReport, Protected};
 use std::sync::Arc;
 
-use super::pool::Stream;
+use super::shared::Stream;
 
 /// What the kernel says about these streams. `lost`: how many have ended before.
 pub(super) fn of(streams: &[Arc<Stream>], protected: Protected, lost: u64) -> ConnectionReport {

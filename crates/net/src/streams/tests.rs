@@ -1,7 +1,8 @@
 //! Pools over sockets of this host, and over TLS, with streams that fail.
 use super::handshake;
 use super::identity::Identity;
-use super::pool::{End, Pool, Transport};
+use super::pool::Pool;
+use super::shared::{End, Transport};
 use crate::connection::Link;
 use dmover_model::Protected;
 use dmover_wire::streams::Protection;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::pool::{End, Lost, Shared, State, Stream};
+use super::shared::{End, Lost, Shared, State, Stream};
 use crate::connection::SILENCE;
 
 /// More streams are wanted if the share of segments that are lost is at least this, in so many segments...
@@ -29,7 +29,7 @@ const GONE_MS: u64 = 2_000;
 /// The same if streams do not exist any more for somebody, who may be a firewall that has begun anew.
 const RESET_MS: u64 = 20_000;
 
-/// Looks until the pool is over. `patience`: see [`super::pool::Pool::new`].
+/// Looks until the pool is over. `patience`: how long the other side may be unreachable once there was a stream besides the spare one.
 pub(super) fn run(shared: &Arc<Shared>, patience: Duration) {
     shared.heard_ms.store(shared.now_ms(), Relaxed);
     let mut counted = Counted::default();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::chunk::{Header, Kind, Malformed};
-use super::pool::{End, Lost, Shared, Stream};
+use super::shared::{End, Lost, Shared, Stream};
 use crate::vectored;
 
 /// Chunks are read past the buffer.
