@@ -432,6 +432,12 @@ pub struct WritingArgs {
     /// Files with several names (hard links) are still replaced.
     #[arg(long)]
     pub inplace: bool,
+    /// Have another host send changed files whole
+    ///
+    /// By default, of a file of at least 256 KiB of which DEST has an older version, a SOURCE on another host sends
+    /// only the blocks of 4 KiB that differ. Both hosts read the file to find them.
+    #[arg(short = 'W', long)]
+    pub whole_file: bool,
     /// Split files larger than SIZE into chunks of SIZE (0: never)
     ///
     /// By default, the size of a file decides. A file that would have too many chunks gets larger

@@ -396,6 +396,7 @@ fn policy(
         demanded,
         allow_loss: losses(&fidelity.allow_loss)?,
         inplace: writing.inplace,
+        whole_files: writing.whole_file,
         split_bytes: writing.split_size,
         sparse: when(fidelity.sparse),
         reflink: when(fidelity.reflink),

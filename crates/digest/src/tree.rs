@@ -31,6 +31,13 @@ impl Pieces {
         Self { shape, at: start, leaf: None, blake3: None, fold, made: Vec::new() }
     }
 
+    /// The digests of the pieces of content that begins at an offset of what the shape is about.
+    pub fn of(shape: &Shape, start: u64, content: &[u8]) -> Vec<Digest> {
+        let mut pieces = Self::new(*shape, start);
+        pieces.update(content);
+        pieces.finish()
+    }
+
     /// Takes the bytes that follow.
     pub fn update(&mut self, mut bytes: &[u8]) {
         if self.is_all_of_a_leaf(bytes.len() as u64) {

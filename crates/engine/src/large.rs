@@ -250,6 +250,9 @@ fn copy_chunk(mover: &mut Mover<'_>, task: &mut ChunkTask) -> Result<Written, En
     };
     let digested = (large.shape, task.range.start);
     let mut open = LargePart::new(order, source, unfinished, digested);
+    if large.replaces {
+        open = open.with_older(engine.local());
+    }
     if mover.lease.task.resumed {
         open.forget(task.range);
     }
@@ -317,12 +320,15 @@ fn copy_in_steps(
     let worth_giving =
         if open.is_sent_ahead() { chunk::SENT_AHEAD_AT_LEAST } else { chunk::STEP_AT_LEAST };
     while start < task.range.end {
-        let step = mover.session.tools.step.bytes(piece);
+        let usual = mover.session.tools.step.bytes(piece);
+        let step = open.compared_at_once().unwrap_or(usual);
         let begun = Instant::now();
         let end = task.range.end.min(start.saturating_add(step));
         mover.session.copy_part(open, ByteRange { start, end })?;
-        mover.session.tools.step =
-            mover.session.tools.step.after(begun.elapsed().as_millis() as u64);
+        if step == usual {
+            let elapsed = begun.elapsed().as_millis() as u64;
+            mover.session.tools.step = mover.session.tools.step.after(elapsed);
+        }
         start = end;
         if engine.reports.coordinator.is_remote() && told.elapsed() >= TELL_EVERY {
             // A display shows progress of a large chunk on slow storage.

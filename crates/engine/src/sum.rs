@@ -1,6 +1,6 @@
 //! Hashing of files from trees and lists, whole or in parts.
 use dmover_digest::Fold;
-use dmover_local::digest::{self, Part, differing};
+use dmover_local::digest::{self, Part};
 use dmover_local::error::has_no_place;
 use dmover_local::source::{Content, Opened};
 use dmover_local::subject;
@@ -12,6 +12,7 @@ use dmover_model::{
     TaskKind, Verdict,
 };
 use dmover_observe::{Activity, Counter, activity};
+use dmover_plan::verify::differing;
 use dmover_plan::{chunk, retry};
 use dmover_schedule::time::Instant;
 use dmover_tree::Permit;

@@ -1,28 +1,20 @@
 //! Ranges of two files, compared byte by byte; or by digests of pieces if one of them is read through messages, so that only
 //! pieces that differ are transferred.
-use dmover_model::{ByteRange, Digest, DigestPolicy, EntryError, HashType};
+use dmover_model::{ByteRange, Digest, EntryError};
 use dmover_observe::Counter;
-use dmover_plan::verify::merged;
-use dmover_schedule::thread;
+use dmover_plan::verify::{differing, merged};
 use dmover_tree::RemoteFile;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::digest::{self, Part, differing};
-use crate::error::cancelled;
+pub use crate::content::compared_by;
+use crate::content::hash_at_both;
+use crate::digest::{self, Part};
 use crate::handle::FileHandle;
 use crate::reading::{self, Shown};
 use crate::session::Session;
 use crate::source::Content;
 
-/// The length of a piece: for a piece that differs so much is transferred to find the bytes that do.
-const PIECE: u64 = 64 << 10;
 /// The length of a part, which both hosts hash at the same time.
 const PART: u64 = 64 << 20;
-
-/// The digests by which files of two hosts are compared.
-pub fn compared_by() -> DigestPolicy {
-    DigestPolicy { piece_bytes: Some(PIECE), ..DigestPolicy::plain(HashType::Blake3) }
-}
 
 /// Compares a range of two files, which may change meanwhile.
 ///
@@ -100,23 +92,9 @@ fn digests_of_both(
 ) -> Result<[Vec<Digest>; 2], EntryError> {
     let shape = compared_by().shape(part.len());
     let all = ByteRange { start: 0, end: part.len() };
-    let (is_given_up, hashed) = (AtomicBool::new(false), AtomicU64::new(0));
-    let given_up = first_shown();
-    let mut step = |bytes| {
-        hashed.fetch_add(bytes, Ordering::Relaxed);
-        let stops = is_given_up.load(Ordering::Relaxed);
-        if stops { Err(cancelled(given_up.clone())) } else { Ok(()) }
-    };
-    let (expected, found) = thread::scope(|scope| {
-        let there = scope.spawn(|| file.digests(&[shape], part.start, all, &mut step));
-        let found =
-            digest::digest(session, other, Part { shape, start: part.start }, all, second_shown);
-        is_given_up.store(found.is_err(), Ordering::Relaxed);
-        (there.join(), found)
-    });
-    let found = found?;
-    let mut expected = expected.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    let content = session.local.content();
-    content.account_read(session.permit, hashed.load(Ordering::Relaxed));
-    Ok([expected.pop().unwrap_or_default(), found])
+    let here =
+        || digest::digest(session, other, Part { shape, start: part.start }, all, second_shown);
+    let (digests, hashed) = hash_at_both(file, (shape, part.start), &first_shown(), here)?;
+    session.local.content().account_read(session.permit, hashed);
+    Ok(digests)
 }

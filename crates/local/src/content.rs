@@ -21,6 +21,7 @@ use gaps::{Gaps, run_at};
 use pipe::Pipe;
 use side::Reader;
 
+mod changed;
 mod compare;
 mod gaps;
 mod patch;
@@ -28,6 +29,8 @@ mod pipe;
 mod side;
 mod tools;
 
+pub use changed::{COMPARED_AT_ONCE, compared_by};
+pub(crate) use changed::{OlderVersion, hash_at_both};
 pub(crate) use gaps::data_bytes;
 pub(crate) use tools::RING_PIECE_MIN;
 pub use tools::Tools;

@@ -5,7 +5,7 @@ use dmover_model::{
     PathBytes, Shape, Side,
 };
 use dmover_observe::{Activity, activity};
-use dmover_plan::verify::merged;
+use dmover_plan::verify::{differing, merged};
 use dmover_schedule::thread;
 use dmover_sys::{Errno, file};
 use dmover_tree::RemoteFile;
@@ -258,30 +258,6 @@ pub fn differs_from_record(
     Ok(false)
 }
 
-/// Ranges of the pieces that differ, with neighbours joined.
-pub fn differing(
-    shape: &Shape,
-    start: u64,
-    made: &[Digest],
-    expected: &[Digest],
-) -> Vec<ByteRange> {
-    let mut ranges: Vec<ByteRange> = Vec::new();
-    for number in 0..made.len().max(expected.len()) {
-        if made.get(number) == expected.get(number) {
-            continue;
-        }
-        let from = start.saturating_add((number as u64).saturating_mul(shape.piece()));
-        let whole = from.saturating_add(shape.piece());
-        // A piece that should follow the end of the content is named in full.
-        let end = if number < made.len() { whole.min(start + shape.length()) } else { whole };
-        match ranges.last_mut() {
-            Some(last) if last.end == from => last.end = end,
-            _ => ranges.push(ByteRange { start: from, end }),
-        }
-    }
-    ranges
-}
-
 /// The whole pieces that a range touches.
 fn whole_around(shape: &Shape, range: ByteRange) -> ByteRange {
     let (piece, length) = (shape.piece(), shape.length());
@@ -308,27 +284,6 @@ pub fn pieces_of<'a>(shape: &Shape, range: ByteRange, pieces: &'a [Digest]) -> &
 mod tests {
     use super::*;
     use dmover_model::HashType;
-
-    #[test]
-    fn differing_pieces_that_touch_are_one_range() {
-        let digest = |value: u8| Digest::new(&[value; 32]).expect("a digest");
-        let shape = Shape::plain(HashType::Blake3, 10_000, 1024);
-        let mut made = vec![digest(0); 10];
-        let expected = made.clone();
-        for piece in [1, 2, 9] {
-            made[piece] = digest(1);
-        }
-        let range = |start, end| ByteRange { start, end };
-        assert_eq!(
-            differing(&shape, 0, &made, &expected),
-            [range(1024, 3072), range(9216, 10_000)]
-        );
-        // From another start, and with more pieces than there should be, or fewer.
-        assert_eq!(differing(&shape, 50, &made, &expected)[0], range(1074, 3122));
-        assert_eq!(differing(&shape, 0, &expected, &expected[..8]), [range(8192, 10_000)]);
-        let longer = [expected.clone(), vec![digest(2)]].concat();
-        assert_eq!(differing(&shape, 0, &expected, &longer), [range(10_240, 11_264)]);
-    }
 
     #[test]
     fn ranges_are_widened_to_pieces_and_files_cut_to_them() {

@@ -399,6 +399,12 @@ fn fill(
             .map(|bytes| (bytes, true));
     }
     let holes = content.holes(&supply.metadata);
+    if let Some(older) = session.local.older_version(to, last, (transfer.source, size)) {
+        file::set_size(file.fd(), size)
+            .map_err(|e| entry_error(Side::Destination, Operation::Allocate, target_path(), e))?;
+        let bytes = content.copy_changed(transfer, range, (&older, holes), session.tools)?;
+        return Ok((bytes, true));
+    }
     if holes != Holes::Fill {
         file::set_size(file.fd(), size)
             .map_err(|e| entry_error(Side::Destination, Operation::Allocate, target_path(), e))?;

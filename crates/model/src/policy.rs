@@ -138,6 +138,9 @@ pub struct CopyPolicy {
     pub backup: Option<Backup>,
     /// Write into existing files instead of replacing them.
     pub inplace: bool,
+    /// Send files of another host whole, also if the destination has an older version.
+    #[serde(default)]
+    pub whole_files: bool,
     /// Only these ranges of one file.
     pub range: Option<RangeCopy>,
     /// Files larger than this are cut into chunks of this size; `None` chooses by size.
@@ -187,6 +190,7 @@ impl Default for CopyPolicy {
             overwrite: Overwrite::Changed,
             backup: None,
             inplace: false,
+            whole_files: false,
             range: None,
             split_bytes: None,
             sparse: When::Auto,

@@ -1,7 +1,7 @@
 //! Compares the metadata of an entry with what it should be.
 use dmover_model::{
     Attribute, AttributeSet, ByteRange, DifferenceDetail as Detail, DifferenceKind as Kind,
-    DifferenceSet, EntryKind, Metadata, Timestamp, VerifyLevel,
+    DifferenceSet, Digest, EntryKind, Metadata, Shape, Timestamp, VerifyLevel,
 };
 use std::fmt::Write;
 
@@ -194,6 +194,30 @@ pub fn merged(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
     merged
 }
 
+/// Ranges of the pieces that differ, with neighbours joined.
+pub fn differing(
+    shape: &Shape,
+    start: u64,
+    made: &[Digest],
+    expected: &[Digest],
+) -> Vec<ByteRange> {
+    let mut ranges: Vec<ByteRange> = Vec::new();
+    for number in 0..made.len().max(expected.len()) {
+        if made.get(number) == expected.get(number) {
+            continue;
+        }
+        let from = start.saturating_add((number as u64).saturating_mul(shape.piece()));
+        let whole = from.saturating_add(shape.piece());
+        // A piece that should follow the end of the content is named in full.
+        let end = if number < made.len() { whole.min(start + shape.length()) } else { whole };
+        match ranges.last_mut() {
+            Some(last) if last.end == from => last.end = end,
+            _ => ranges.push(ByteRange { start: from, end }),
+        }
+    }
+    ranges
+}
+
 /// Whether a sample of this many millionths includes the entry at `path`.
 pub fn is_sampled(millionths: Option<u32>, seed: u64, path: &[u8]) -> bool {
     // FNV-1a with a last mix (splitmix64): a choice that spreads, nothing that has to be secret.
@@ -210,6 +234,7 @@ pub fn is_sampled(millionths: Option<u32>, seed: u64, path: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dmover_model::HashType;
 
     fn sight(kind: EntryKind) -> Sight<'static> {
         let mtime = Timestamp { seconds: 100, nanoseconds: 5 };
@@ -295,5 +320,26 @@ mod tests {
         assert!((4_500..5_500).contains(&taken), "{taken}");
         assert!(is_sampled(None, 7, b"x") && !is_sampled(Some(0), 7, b"x"));
         assert!(is_sampled(Some(1_000_000), 7, b"x"));
+    }
+
+    #[test]
+    fn differing_pieces_that_touch_are_one_range() {
+        let digest = |value: u8| Digest::new(&[value; 32]).expect("a digest");
+        let shape = Shape::plain(HashType::Blake3, 10_000, 1024);
+        let mut made = vec![digest(0); 10];
+        let expected = made.clone();
+        for piece in [1, 2, 9] {
+            made[piece] = digest(1);
+        }
+        let range = |start, end| ByteRange { start, end };
+        assert_eq!(
+            differing(&shape, 0, &made, &expected),
+            [range(1024, 3072), range(9216, 10_000)]
+        );
+        // From another start, and with more pieces than there should be, or fewer.
+        assert_eq!(differing(&shape, 50, &made, &expected)[0], range(1074, 3122));
+        assert_eq!(differing(&shape, 0, &expected, &expected[..8]), [range(8192, 10_000)]);
+        let longer = [expected.clone(), vec![digest(2)]].concat();
+        assert_eq!(differing(&shape, 0, &expected, &longer), [range(10_240, 11_264)]);
     }
 }

@@ -1,6 +1,5 @@
-//! Digests of content in memory, and what both sides check before they hash.
-use dmover_digest::Pieces;
-use dmover_model::{ByteRange, Digest, Shape};
+//! What both sides check before they hash.
+use dmover_model::{ByteRange, Shape};
 use dmover_wire::agent::PIECES_MAX;
 
 /// Whether pieces of these shapes can be made of a range: it begins where pieces begin, and has not too many.
@@ -12,11 +11,4 @@ pub(crate) fn fits(shapes: &[Shape], start: u64, range: ByteRange) -> bool {
     let count = shapes.iter().fold(0u64, |sum, shape| sum.saturating_add(pieces(shape)));
     // Content that is read again for each pair of shapes is read a few times at most.
     ends && shapes.len() <= 8 && shapes.iter().all(whole) && count <= PIECES_MAX
-}
-
-/// The digests of the pieces of content that begins at an offset of what the shape is about.
-pub(crate) fn digests_of(shape: &Shape, start: u64, content: &[u8]) -> Vec<Digest> {
-    let mut pieces = Pieces::new(*shape, start);
-    pieces.update(content);
-    pieces.finish()
 }

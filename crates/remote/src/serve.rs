@@ -11,6 +11,7 @@ use crate::joined::send;
 use tree::Tree;
 
 mod cache;
+mod changed;
 mod content;
 mod digests;
 mod host;
@@ -116,6 +117,7 @@ impl Service for TreeService {
             Request::Digests { file, shapes, start, range } => {
                 tree.digests(&file, &shapes, (start, range), channel)
             }
+            Request::Changed { file, known } => tree.changed(&file, &known, channel),
             Request::Walk { directory, names, needs } => {
                 tree.walk(&directory, (&names, needs), channel)
             }

@@ -9,6 +9,7 @@ use dmover_tree::{RemoteDirectory, RemoteRoot, RemoteTree};
 use dmover_wire::agent::{Begin, Begun, DirectoryAt, Request, WithHead};
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use asking::Asking;
@@ -119,6 +120,7 @@ impl RemoteSource {
                         open,
                         walks,
                         streams,
+                        sends_all: AtomicBool::new(false),
                         follows_all,
                         skew,
                     }),

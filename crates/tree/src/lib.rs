@@ -12,8 +12,8 @@ mod volume_numbers;
 
 pub use permit::{Denied, Limit, Permit};
 pub use remote::{
-    EntryAttributes, ListedKind, NamedObject, Needs, NextData, RemoteDirectory, RemoteFile,
-    RemoteRoot, RemoteTree, RemoteTrees, Seen,
+    EntryAttributes, KnownBlocks, ListedKind, NamedObject, Needs, NextData, RemoteDirectory,
+    RemoteFile, RemoteRoot, RemoteTree, RemoteTrees, Seen, TakeBlocks,
 };
 pub use reports::Reports;
 pub use target_names::TargetNames;

@@ -5,7 +5,7 @@
 //! Each call is at most one round trip. What was listed or announced before is answered without one.
 use dmover_model::{
     ByteRange, ConnectionReport, Digest, EntryError, EntryKind, Fatal, FileSystemName, FollowLinks,
-    LossKind, Metadata, PathBytes, Shape, TreePath,
+    HashType, LossKind, Metadata, PathBytes, Shape, TreePath,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
@@ -216,6 +216,38 @@ pub trait RemoteDirectory: Debug + Send + Sync {
     fn announce(&self, names: &[&[u8]], follows: bool);
 }
 
+/// What a reader has of a range of an older version of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownBlocks {
+    /// The range.
+    pub range: ByteRange,
+    /// The digests of its blocks, one behind the other. The last block may be shorter.
+    #[serde(with = "serde_bytes")]
+    pub digests: Vec<u8>,
+}
+
+impl KnownBlocks {
+    /// The length of a block: the unit in which usual file systems change content.
+    pub const BLOCK: u64 = 4 << 10;
+    /// The length of a digest.
+    pub const DIGEST: usize = 32;
+
+    /// How the blocks of content of this length are hashed.
+    pub fn shape(length: u64) -> Shape {
+        Shape::plain(HashType::Blake3, length, Self::BLOCK)
+    }
+
+    /// Whether there is one digest for each block.
+    pub fn is_complete(&self) -> bool {
+        let blocks = self.range.len().div_ceil(Self::BLOCK);
+        self.range.start <= self.range.end
+            && Some(self.digests.len() as u64) == blocks.checked_mul(Self::DIGEST as u64)
+    }
+}
+
+/// Takes blocks: their offset in the file, and their bytes. An error ends the work.
+pub type TakeBlocks<'a> = dyn FnMut(u64, &[u8]) -> Result<(), EntryError> + 'a;
+
 /// An open regular file. Several threads may read it.
 pub trait RemoteFile: Debug + Send + Sync {
     /// Its metadata after opening.
@@ -248,6 +280,19 @@ pub trait RemoteFile: Debug + Send + Sync {
     /// # Errors
     /// It cannot be read.
     fn now(&self) -> Result<Metadata, EntryError>;
+
+    /// Reads the blocks whose digests differ from those that the caller has, in order; `false`: the end cannot do that,
+    /// and nothing was read. The file must be at least as long as the ranges.
+    ///
+    /// # Errors
+    /// It cannot be read, or is shorter by now, or `take`, which gets the offset and the bytes of blocks, has failed.
+    fn read_changed(
+        &self,
+        _known: &[KnownBlocks],
+        _take: &mut TakeBlocks<'_>,
+    ) -> Result<bool, EntryError> {
+        Ok(false)
+    }
 
     /// The digests of the pieces of each shape in a range, where `start` is the offset of the content of the shapes.
     /// `step` is called with the number of bytes hashed since the last call, and can end the work.

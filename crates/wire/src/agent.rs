@@ -7,7 +7,7 @@ use dmover_model::{
     AttributeSet, ByteRange, Digest, DigestPolicy, EntryError, FollowLinks, HashType, Identity,
     Metadata, Name, PathBytes, Shape, Timestamp, TreePath, Version,
 };
-use dmover_tree::{EntryAttributes, ListedKind, Needs, RemoteRoot, Seen};
+use dmover_tree::{EntryAttributes, KnownBlocks, ListedKind, Needs, RemoteRoot, Seen};
 use serde::{Deserialize, Serialize};
 
 /// A request: the first message of a channel.
@@ -110,6 +110,13 @@ pub enum Request {
         names: Vec<Name>,
         /// What is sent of them besides lists and attributes.
         needs: Needs,
+    },
+    /// Reads those blocks of a file whose digests differ from these; answered with [`ChangedPart`]s.
+    Changed {
+        /// The file.
+        file: FileAt,
+        /// What the other side has. The file must be as long.
+        known: Vec<KnownBlocks>,
     },
 }
 
@@ -357,6 +364,21 @@ pub enum ContentPart<B = Vec<u8>> {
     /// The range or the file ends here; the metadata of the file after it was read.
     End(Metadata),
     /// It cannot be read further.
+    Failed(EntryError),
+}
+
+/// Part of the answer to [`Request::Changed`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(bound(
+    serialize = "B: serde_bytes::Serialize",
+    deserialize = "B: serde_bytes::Deserialize<'de>"
+))]
+pub enum ChangedPart<B = Vec<u8>> {
+    /// The next blocks that differ: their offset, and their bytes, which are the end of the message.
+    Blocks(u64, #[serde(with = "serde_bytes")] B),
+    /// There are no more.
+    End,
+    /// The file cannot be read further, or is shorter.
     Failed(EntryError),
 }
 

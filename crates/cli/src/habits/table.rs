@@ -110,9 +110,9 @@ pub const HABITS: &[Habit] = &[
     row(&["--info"], BOTH, Ignored("a terminal shows progress")),
     row(&["-z", "--compress"], BOTH, Ignored("nothing is compressed between mounted file systems")),
     row(
-        &["-W", "--whole-file", "--no-whole-file"],
+        &["--no-whole-file"],
         BOTH,
-        Ignored("a file that differs is always copied whole"),
+        Ignored("another host sends only what differs of a file, unless --whole-file is given"),
     ),
     row(
         &["--inc-recursive", "--no-inc-recursive", "--no-i-r", "--fast-list", "--no-traverse"],

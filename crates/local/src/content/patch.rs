@@ -22,7 +22,7 @@ impl ContentRules<'_> {
         compares: bool,
         tools: &mut Tools,
     ) -> Result<u64, EntryError> {
-        transfer.source.will_read(range);
+        // What is read is announced below: perhaps it is little.
         let mut written = 0;
         let mut at = range.start;
         while at < range.end {
@@ -78,6 +78,13 @@ impl ContentRules<'_> {
         mut compare: bool,
         tools: &mut Tools,
     ) -> Result<u64, EntryError> {
+        if let FileRef::Remote(file) = transfer.source
+            && compare
+            && self.compares_by_digests(range)
+        {
+            return self.patch_from_host(transfer, file, range, tools);
+        }
+        transfer.source.will_read(range);
         let half = (tools.buffer.len() / 2).min(BLOCK) / PIECE * PIECE;
         let (new, old) = tools.buffer.split_at_mut(half);
         // Until the file system turns out not to punch holes.
@@ -202,7 +209,7 @@ fn read_source(transfer: Transfer<'_>, buffer: &mut [u8], at: u64) -> Result<usi
 }
 
 /// Fills a buffer; it is short only at the end of the file.
-fn read_all(fd: BorrowedFd<'_>, buffer: &mut [u8], at: u64) -> Result<usize, Errno> {
+pub(super) fn read_all(fd: BorrowedFd<'_>, buffer: &mut [u8], at: u64) -> Result<usize, Errno> {
     let mut filled = 0;
     while filled < buffer.len() {
         match file::read_at(fd, &mut buffer[filled..], at + filled as u64)? {

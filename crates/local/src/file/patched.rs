@@ -2,14 +2,16 @@
 use dmover_model::{ByteRange, EntryError, EntryKind, Metadata, Operation, Side, Timestamp, When};
 use dmover_plan::equality::same_time;
 use dmover_sys::copy::KernelAnswer;
-use dmover_sys::{cache, copy, file, path, set};
+use dmover_sys::stat::FileType;
+use dmover_sys::{cache, copy, file, path, set, stat};
 
 use super::{FileOrder, Unfinished, Written};
-use crate::content::Transfer;
+use crate::content::{OlderVersion, Transfer};
 use crate::directory::TargetDirectory;
 use crate::end::Local;
 use crate::error::entry_error;
 use crate::file::finish_file;
+use crate::handle::FileRef;
 use crate::session::Session;
 use crate::source::{self, OpenedSource};
 
@@ -69,6 +71,27 @@ pub(crate) fn begins_with_old(
     }
     let fail = |e| entry_error(Side::Destination, Operation::Allocate, to.place.entry(last), e);
     file::set_size(file.fd(), source.size).map(|()| true).map_err(fail)
+}
+
+impl Local<'_> {
+    /// The version of a file that is there, if the new one is sent by another host and is long enough that only what
+    /// differs should be.
+    pub(crate) fn older_version(
+        &self,
+        to: &TargetDirectory,
+        last: &[u8],
+        (source, size): (FileRef<'_>, u64),
+    ) -> Option<OlderVersion> {
+        let is_worth = source.fd().is_none()
+            && size >= PATCHED_MIN
+            && !self.rules.policy.whole_files
+            && self.rules.policy.sparse != When::Always;
+        // It is read only, and what is made of it is compared with the source, so it may be any file.
+        let fd = is_worth.then(|| path::open_file_at(&to.fd, last, false).ok()).flatten()?;
+        let found = stat::stat_fd(&fd).ok()?;
+        let is_file = found.file_type() == FileType::RegularFile && found.size > 0;
+        is_file.then(|| OlderVersion::new(fd))
+    }
 }
 
 /// Makes an existing file equal to its source, in place, and writes only the differences.

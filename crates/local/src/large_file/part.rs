@@ -2,7 +2,7 @@
 use dmover_model::{ByteRange, Digest, EntryError, Operation, Shape, Side, Timestamp};
 use dmover_sys::{cache, file, stat};
 
-use crate::content::Transfer;
+use crate::content::{COMPARED_AT_ONCE, OlderVersion, Transfer};
 use crate::digest_tap::Tap;
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::Local;
@@ -32,6 +32,8 @@ pub struct LargePart<'a> {
     source: Content,
     file: Unfinished<'a>,
     tap: Option<Tap>,
+    /// What the destination has of the file, if that is of use.
+    older: Option<OlderVersion>,
 }
 
 impl<'a> LargePart<'a> {
@@ -42,7 +44,17 @@ impl<'a> LargePart<'a> {
         file: Unfinished<'a>,
         (shape, start): (Option<Shape>, u64),
     ) -> Self {
-        Self { order, source, file, tap: shape.map(|shape| Tap::new(shape, start)) }
+        let tap = shape.map(|shape| Tap::new(shape, start));
+        Self { order, source, file, tap, older: None }
+    }
+
+    /// Makes it from the version of the file that the destination has, as far as that is of use.
+    #[must_use]
+    pub fn with_older(self, local: Local<'_>) -> Self {
+        let PartOrder { to, last, patched, .. } = self.order;
+        let source = (self.source.file.as_ref(), self.source.metadata.size);
+        let older = (!patched).then(|| local.older_version(to, last, source)).flatten();
+        Self { older, ..self }
     }
 
     /// Drops a range of the temporary from the page cache, before a later run writes it: what an earlier run could not flush
@@ -53,12 +65,21 @@ impl<'a> LargePart<'a> {
 
     /// Announces the range that will be copied, step by step.
     pub fn will_read(&self, range: ByteRange) {
-        self.source.file.as_ref().will_read(range);
+        // If it is compared first, perhaps little of it is sent.
+        if self.compared_at_once().is_none() {
+            self.source.file.as_ref().will_read(range);
+        }
     }
 
     /// Whether the source is read through messages: then content is on its way before it is asked for.
     pub fn is_sent_ahead(&self) -> bool {
         self.source.file.as_ref().fd().is_none()
+    }
+
+    /// If an older version is compared with the source on another host, how much at a time: that takes round trips.
+    pub fn compared_at_once(&self) -> Option<u64> {
+        let is_compared = self.older.is_some() || self.order.patched;
+        (is_compared && self.is_sent_ahead()).then_some(COMPARED_AT_ONCE)
     }
 
     /// Checks that the source is still the version that was opened.
@@ -106,7 +127,7 @@ impl Session<'_> {
     /// # Errors
     /// The source cannot be read, or the destination cannot be written.
     pub fn copy_part(&mut self, part: &LargePart<'_>, range: ByteRange) -> Result<(), EntryError> {
-        let LargePart { order, source, file, tap } = part;
+        let LargePart { order, source, file, tap, older } = part;
         let PartOrder { from, name, to, last, patched } = *order;
         let transfer = Transfer {
             source: source.file.as_ref(),
@@ -126,6 +147,10 @@ impl Session<'_> {
             content.patch_range(transfer, range, true, self.tools)?;
         } else {
             let holes = content.holes(&source.metadata);
+            if let Some(older) = older {
+                content.copy_changed(transfer, range, (older, holes), self.tools)?;
+                return Ok(());
+            }
             content.copy_range(transfer, range, range.start, holes, self.tools)?;
         }
         Ok(())

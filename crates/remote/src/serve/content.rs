@@ -1,4 +1,5 @@
 //! Content of files.
+use dmover_digest::Pieces;
 use dmover_local::entry_attributes;
 use dmover_local::source::Content;
 use dmover_model::{ByteRange, EntryError, Metadata, Name};
@@ -11,7 +12,6 @@ use dmover_wire::agent::{
 
 use super::progress::{Losses, Unlimited};
 use super::tree::{OpenFile, Tree};
-use crate::hashing::digests_of;
 use crate::joined::send;
 
 /// A message with several files is sent when it has this many bytes: large enough that a message costs little, and small
@@ -83,7 +83,7 @@ impl Tree {
         Ok(self.short_bytes(file)?.map(|(bytes, after)| {
             let content = match shape {
                 None => ShortContent::Bytes(bytes),
-                Some(shape) => ShortContent::Digests(shape, digests_of(&shape, 0, &bytes)),
+                Some(shape) => ShortContent::Digests(shape, Pieces::of(&shape, 0, &bytes)),
             };
             Short { content, after }
         }))

@@ -1,14 +1,26 @@
 //! Files of a tree at another host.
+use dmover_digest::Pieces;
 use dmover_model::{ByteRange, Digest, EntryError, ErrorClass, Metadata, Operation, Shape};
-use dmover_tree::{EntryAttributes, NextData, RemoteFile};
-use dmover_wire::agent::{DigestPart, FileAt, Head, Request, Short, ShortContent};
+use dmover_net::connection::Broken;
+use dmover_tree::{EntryAttributes, KnownBlocks, NextData, RemoteFile, TakeBlocks};
+use dmover_wire::agent::{
+    ChangedPart, DigestPart, FileAt, Head, Request, Short, ShortContent, UNKNOWN_REQUEST,
+};
+use dmover_wire::decode_in_place;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::asking::About;
 use super::shared::Shared;
 use super::stream::{self, Announced, Idle};
-use crate::hashing::{digests_of, fits};
+use crate::hashing::fits;
+use crate::joined::{receive_bytes, unreadable};
+
+/// Whether bytes are in one of the ranges, and not beyond it.
+fn is_in_one(known: &[KnownBlocks], at: u64, bytes: &[u8]) -> bool {
+    let end = at.saturating_add(bytes.len() as u64);
+    known.iter().any(|KnownBlocks { range, .. }| range.start <= at && end <= range.end)
+}
 
 /// An open regular file.
 #[derive(Debug)]
@@ -75,13 +87,47 @@ impl File {
             let words = "the file shrank while it was read";
             self.shared.asking.plain(self.about(Operation::Read), ErrorClass::Changed, words)
         })?;
-        let all = shapes.iter().map(|shape| digests_of(shape, range.start, content)).collect();
+        let all = shapes.iter().map(|shape| Pieces::of(shape, range.start, content)).collect();
         step(content.len() as u64)?;
         Ok(all)
     }
 }
 
 impl RemoteFile for File {
+    fn read_changed(
+        &self,
+        known: &[KnownBlocks],
+        take: &mut TakeBlocks<'_>,
+    ) -> Result<bool, EntryError> {
+        if self.shared.sends_all.load(Relaxed) {
+            return Ok(false);
+        }
+        self.was_read.store(true, Relaxed);
+        let about = self.about(Operation::Read);
+        let asking = &self.shared.asking;
+        let request = Request::Changed { file: self.at.clone(), known: known.to_vec() };
+        let channel = asking.send(&request, about)?;
+        channel.expect_much().map_err(|why| asking.failed(about, why))?;
+        loop {
+            let message = match receive_bytes(&channel) {
+                Err(Broken::Cancelled(words)) if words == UNKNOWN_REQUEST => {
+                    self.shared.sends_all.store(true, Relaxed);
+                    return Ok(false);
+                }
+                message => message.map_err(|why| asking.failed(about, why))?,
+            };
+            let part = decode_in_place::<ChangedPart<&[u8]>>(&message);
+            match part.map_err(|error| asking.failed(about, unreadable(&error)))? {
+                ChangedPart::End => return Ok(true),
+                ChangedPart::Failed(error) => return Err(error),
+                ChangedPart::Blocks(at, bytes) if is_in_one(known, at, bytes) => take(at, bytes)?,
+                ChangedPart::Blocks(..) => {
+                    return Err(asking.violation(about, "blocks came that were not asked for"));
+                }
+            }
+        }
+    }
+
     fn metadata(&self) -> &Metadata {
         &self.head.metadata
     }

@@ -5,6 +5,7 @@ use super::open::OpenDirectories;
 use super::skew::Skew;
 use super::stream::OpenStreams;
 use super::walk::Walks;
+use std::sync::atomic::AtomicBool;
 
 /// The connection of a tree, and what is known and open there.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub(super) struct Shared {
     pub(super) walks: Walks,
     /// Streams of content.
     pub(super) streams: OpenStreams,
+    /// The agent knows no requests for blocks that differ.
+    pub(super) sends_all: AtomicBool,
     /// Directories are listed with what symbolic links lead to.
     pub(super) follows_all: bool,
     /// How far the clocks of both hosts differ.
