@@ -30,7 +30,7 @@ pub use jobs::{
 pub use manifest::{
     DiffArgs, FilterManifestArgs, FormatArg, ManifestAction, ManifestArgs, PrintArgs,
 };
-pub use remote::{EncryptArg, RemoteArgs, StreamsArg};
+pub use remote::{CompressArg, EncryptArg, RemoteArgs, StreamsArg};
 pub use snapshot::{
     CreateArgs, KeptArgs, ListArgs, PruneArgs, ShareArg, SnapshotAction, SnapshotArgs,
 };

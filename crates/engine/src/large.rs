@@ -239,7 +239,7 @@ fn copy_chunk(mover: &mut Mover<'_>, task: &mut ChunkTask) -> Result<Written, En
     mover.note_entry(&level, large.file.name.as_bytes(), begun);
     let target = target_of(mover.engine, &level, &large)?;
     mover.session.writes_to(target);
-    let source = source_version(mover, &level, &large)?;
+    let source = source_again(mover, &level, &large)?;
     let unfinished = open_temporary(mover, target, &large)?;
     let order = PartOrder {
         from: &level.source,
@@ -362,6 +362,17 @@ fn target_of<'l>(
     large: &LargeFile,
 ) -> Result<&'l TargetDirectory, EntryError> {
     level.target.as_ref().ok_or_else(|| partial::without_target(engine, large))
+}
+
+/// Opens the source for one of many chunks, after which its version is compared.
+fn source_again(
+    mover: &Mover<'_>,
+    level: &DirectoryPair,
+    large: &LargeFile,
+) -> Result<Content, EntryError> {
+    let named = (large.file.name.as_bytes(), directory_pair::follows(&mover.engine.spec, level));
+    let known = mover.engine.local().reopened(&level.source, named, &large.version);
+    known.map_or_else(|| source_version(mover, level, large), Ok)
 }
 
 /// Opens the source and checks that it still has the version with which the file was started.

@@ -1,6 +1,7 @@
 //! Entries of the source: opened, and proven unchanged after they were read.
 use dmover_model::{
     EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Note, Operation, PathBytes, Side,
+    Version,
 };
 use dmover_observe::{Activity, activity};
 use dmover_schedule::thread;
@@ -234,6 +235,20 @@ impl Local<'_> {
     ) -> Result<Content, EntryError> {
         let opened = self.open_content(from, record.name.as_bytes(), follows, permit)?;
         self.content_of_opened(from, record, opened, permit)
+    }
+
+    /// A source file that was opened before with this version, if that needs no round trip. Its version has to be compared
+    /// after it was read.
+    pub fn reopened(
+        &self,
+        from: &SourceDirectory,
+        (name, follows): (&[u8], bool),
+        version: &Version,
+    ) -> Option<Content> {
+        let DirectoryHandle::Remote(directory) = &from.handle else { return None };
+        let file = directory.reopen_file(name, follows, version)?;
+        let metadata = file.metadata().clone();
+        Some(Content::of(FileHandle::Remote(file), metadata, &from.facts))
     }
 
     /// An open source file to hash or compare, if it is the file of the record.

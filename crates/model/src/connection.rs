@@ -44,6 +44,10 @@ pub struct ConnectionReport {
     pub segments: u64,
     /// Segments that were sent again.
     pub retransmits: u64,
+    /// Bytes that both sides have sent over it.
+    pub content_bytes: u64,
+    /// The same as they went over the line, perhaps compressed.
+    pub line_bytes: u64,
     /// The buffers of a stream: for what is sent, and for what is received.
     pub buffers: Option<(u64, u64)>,
 }

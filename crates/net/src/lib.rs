@@ -20,7 +20,7 @@ mod vectored;
 
 pub use client::{ConnectOptions, RemoteAgent, RemoteJob};
 pub use dmover_wire::agent::{Inspection, RootKind};
-pub use dmover_wire::streams::Protection;
+pub use dmover_wire::streams::{Compression, Protection};
 pub use endpoint::{Endpoint, RemoteHost, RemotePath};
 pub use ssh::SshOptions;
 pub use streams::{Notice, StreamOptions};

@@ -12,6 +12,7 @@ mod identity;
 mod incoming;
 mod listen;
 mod outgoing;
+mod packing;
 mod pool;
 mod report;
 mod sealed;
@@ -21,7 +22,7 @@ mod worker;
 
 use dmover_host::tcp::Tuning;
 use dmover_model::Protected;
-use dmover_wire::streams::{Protection, StreamAnswer, StreamOffer};
+use dmover_wire::streams::{Compression, Protection, StreamAnswer, StreamOffer};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -84,6 +85,8 @@ pub struct StreamOptions {
     pub buffer_bytes: Option<u32>,
     /// How long both sides keep their ends while the other one cannot be reached.
     pub patience: Duration,
+    /// Whether what goes over them is compressed.
+    pub compression: Compression,
     /// Receives what the user should know.
     pub notice: Notice,
 }
@@ -101,6 +104,7 @@ impl StreamOptions {
             congestion: None,
             buffer_bytes: None,
             patience: PATIENCE,
+            compression: Compression::Auto,
             notice: Notice(Arc::new(|_| ())),
         }
     }
@@ -125,11 +129,11 @@ impl Carrier {
         Link { input, output, hang_up, report: None }
     }
 
-    fn with_pool(self, patience: Duration) -> io::Result<(Pool, HangUp)> {
+    fn with_pool(self, patience: Duration, compression: Compression) -> io::Result<(Pool, HangUp)> {
         let Self { input, output, hang_up } = self;
         // What ends ssh, or this process, ends these.
         let spare = Transport { input, output, close: Box::new(|| ()), socket: None };
-        Ok((Pool::new(spare, patience)?, hang_up))
+        Ok((Pool::new(spare, patience, compression)?, hang_up))
     }
 }
 
@@ -166,6 +170,7 @@ impl Offering {
             congestion: options.congestion.clone(),
             buffer_bytes: options.buffer_bytes,
             patience_ms: options.patience.as_millis().try_into().unwrap_or(u32::MAX),
+            compression: options.compression,
         };
         Ok(Self { identity, offer })
     }
@@ -200,7 +205,7 @@ impl Offering {
             }
         };
         terms.silence = options.patience + MARGIN;
-        let (pool, hang_up) = carrier.with_pool(options.patience)?;
+        let (pool, hang_up) = carrier.with_pool(options.patience, options.compression)?;
         let named = if options.addresses.is_empty() {
             let said = addresses.iter().filter(|address| may_dial(address, is_here));
             said.take(ADDRESSES_MAX).cloned().chain([name.to_owned()]).collect()

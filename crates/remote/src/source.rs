@@ -23,6 +23,7 @@ mod directory;
 mod file;
 mod looks;
 mod open;
+mod opened;
 mod shared;
 mod skew;
 mod stream;
@@ -112,13 +113,14 @@ impl RemoteSource {
                     Skew::measured(root.metadata.identity.mount, clock, (sent, SystemTime::now()));
                 let follows_all = matches!(follow, FollowLinks::Always | FollowLinks::AlwaysLinked);
                 asking.root_is(&root.metadata);
-                let (known, open, walks, streams) = Default::default();
+                let (known, open, opened, walks, streams) = Default::default();
                 Ok(Self {
                     shared: Arc::new(Shared {
                         asking,
                         known,
                         open,
                         walks,
+                        opened,
                         streams,
                         sends_all: AtomicBool::new(false),
                         follows_all,

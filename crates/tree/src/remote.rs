@@ -5,7 +5,7 @@
 //! Each call is at most one round trip. What was listed or announced before is answered without one.
 use dmover_model::{
     ByteRange, ConnectionReport, Digest, EntryError, EntryKind, Fatal, FileSystemName, FollowLinks,
-    HashType, LossKind, Metadata, PathBytes, Shape, TreePath,
+    HashType, LossKind, Metadata, PathBytes, Shape, TreePath, Version,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
@@ -201,6 +201,17 @@ pub trait RemoteDirectory: Debug + Send + Sync {
     /// # Errors
     /// It cannot be opened, is no regular file, or changes all the time.
     fn open_file(&self, name: &[u8], follows: bool) -> Result<Arc<dyn RemoteFile>, EntryError>;
+
+    /// A file that was opened before with this version, without asking for it again; `None`: it is not known any more. Who reads it
+    /// has to compare [`RemoteFile::now`] with the version afterwards.
+    fn reopen_file(
+        &self,
+        _name: &[u8],
+        _follows: bool,
+        _version: &Version,
+    ) -> Option<Arc<dyn RemoteFile>> {
+        None
+    }
 
     /// The attributes of an entry that is no regular file, and its metadata at that time. An empty name: of this directory.
     ///

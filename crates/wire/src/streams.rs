@@ -13,6 +13,18 @@ pub enum Protection {
     None,
 }
 
+/// Whether what goes over data streams is compressed (Zstandard), in both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Compression {
+    /// While that is faster.
+    #[default]
+    Auto,
+    /// All of it.
+    Always,
+    /// Nothing.
+    Never,
+}
+
 /// What the side that has started the other one asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamOffer {
@@ -29,6 +41,8 @@ pub struct StreamOffer {
     pub buffer_bytes: Option<u32>,
     /// How long the other side keeps its end while no stream works, in milliseconds.
     pub patience_ms: u32,
+    /// Whether chunks are compressed.
+    pub compression: Compression,
 }
 
 /// What the other side answers.

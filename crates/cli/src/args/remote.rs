@@ -31,6 +31,10 @@ pub struct RemoteArgs {
     /// TCP congestion control of data streams, such as bbr
     #[arg(long, value_name = "NAME")]
     pub congestion: Option<String>,
+    /// Compression of what goes over data streams
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, num_args = 0..=1,
+        require_equals = true, default_missing_value = "always")]
+    pub compress: CompressArg,
     /// Size of the TCP buffers of each data stream (default: automatic)
     #[arg(long, value_name = "SIZE", value_parser = window)]
     pub window: Option<u32>,
@@ -55,6 +59,18 @@ fn streams(text: &str) -> Result<StreamsArg, String> {
         (_, Ok(count)) if count <= MOST => Ok(StreamsArg::Count(count)),
         _ => Err(format!("must be auto, or a number from 0 to {MOST}")),
     }
+}
+
+/// When data streams are compressed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum CompressArg {
+    /// While that is faster: measured all the time
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
 }
 
 /// What protects data streams.

@@ -2,13 +2,13 @@
 use dmover_engine::RemoteTrees;
 use dmover_model::{Fatal, JobSpec, PathBytes, Verb};
 use dmover_net::streams::STREAMS;
-use dmover_net::{ConnectOptions, Notice, Protection, SshOptions, StreamOptions};
+use dmover_net::{Compression, ConnectOptions, Notice, Protection, SshOptions, StreamOptions};
 use dmover_remote::{Sources, WithHead};
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::args::{EncryptArg, FleetArgs, RemoteArgs, StreamsArg};
+use crate::args::{CompressArg, EncryptArg, FleetArgs, RemoteArgs, StreamsArg};
 use crate::print::{is_conversation, one_line, say};
 
 /// How the hosts of a job are reached.
@@ -38,6 +38,11 @@ fn stream_options(args: &RemoteArgs) -> StreamOptions {
         from: args.data_from,
         congestion: args.congestion.clone(),
         buffer_bytes: args.window,
+        compression: match args.compress {
+            CompressArg::Auto => Compression::Auto,
+            CompressArg::Always => Compression::Always,
+            CompressArg::Never => Compression::Never,
+        },
         patience: Duration::from_millis(args.reconnect_for),
         notice: Notice(Arc::new(|text| say(&format!("dmover: {}", one_line(text))))),
     }

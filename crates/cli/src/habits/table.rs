@@ -108,7 +108,7 @@ pub const HABITS: &[Habit] = &[
     ),
     row(&["--human-readable"], BOTH, Ignored("sizes always have units")),
     row(&["--info"], BOTH, Ignored("a terminal shows progress")),
-    row(&["-z", "--compress"], BOTH, Ignored("nothing is compressed between mounted file systems")),
+    row(&["-z"], BOTH, Means(&["--compress=always"])),
     row(
         &["--no-whole-file"],
         BOTH,
@@ -124,11 +124,7 @@ pub const HABITS: &[Habit] = &[
     row(&["--metadata"], BOTH, Ignored("attributes are kept")),
     row(&["--strip-trailing-slashes"], COPY, Ignored("a trailing slash has no meaning")),
     row(&["--track-renames"], SYNC, Ignored("sync detects renamed files by itself")),
-    row(
-        &["--no-compress", "--no-z"],
-        BOTH,
-        Ignored("nothing is compressed between mounted file systems"),
-    ),
+    row(&["--no-compress", "--no-z"], BOTH, Means(&["--compress=never"])),
     row(
         &["-4", "-6", "--ipv4", "--ipv6", "--no-motd"],
         BOTH,
@@ -389,7 +385,9 @@ pub const HABITS: &[Habit] = &[
     row(
         &["--compress-level", "--zl", "--compress-choice", "--zc"],
         BOTH,
-        Refused("omit it: nothing is compressed between mounted file systems"),
+        Refused(
+            "omit it: data streams between hosts are compressed by Zstandard, level 1, see --compress",
+        ),
     ),
     row(
         &["--list-only"],

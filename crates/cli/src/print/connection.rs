@@ -23,6 +23,10 @@ pub(crate) fn words(source: &PathBytes, known: &ConnectionReport) -> String {
         words.push(format!("round trip {:.1} ms", f64::from(time) / 1e3));
     }
     words.extend(known.congestion.clone());
+    let ratio = known.content_bytes as f64 / known.line_bytes.max(1) as f64;
+    if ratio >= 1.05 {
+        words.push(format!("compressed {ratio:.1}:1"));
+    }
     if known.retransmits > 0 {
         let share = known.retransmits as f64 / known.segments.max(1) as f64;
         words.push(format!("{:.3} % sent again", 100.0 * share));
@@ -45,6 +49,8 @@ pub(crate) fn value(source: &PathBytes, known: &ConnectionReport) -> Value {
     fields.insert("least_round_trip_us".into(), known.least_round_trip_us.into());
     fields.insert("segments".into(), known.segments.into());
     fields.insert("retransmits".into(), known.retransmits.into());
+    fields.insert("content_bytes".into(), known.content_bytes.into());
+    fields.insert("line_bytes".into(), known.line_bytes.into());
     let (sends, receives) = known.buffers.unzip();
     fields.insert("send_buffer_bytes".into(), sends.into());
     fields.insert("receive_buffer_bytes".into(), receives.into());

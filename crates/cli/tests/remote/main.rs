@@ -6,7 +6,6 @@
 
 #[path = "../bench/mod.rs"]
 mod bench;
-mod changed;
 mod comparisons;
 mod cut;
 mod ends;
@@ -23,6 +22,7 @@ mod streams;
 mod sums;
 mod synced;
 mod targets;
+mod traffic;
 mod trees;
 
 use bench::{Bench, PROGRAM};

@@ -17,6 +17,8 @@ pub(super) enum Kind {
     Received,
     /// The side that accepts streams wants so many.
     Wanted,
+    /// Like `Data`, compressed: one frame of Zstandard, whose content is at most as long as a chunk may be.
+    Packed,
 }
 
 /// The header of a chunk.
@@ -39,6 +41,7 @@ impl Header {
             Kind::Data => 0,
             Kind::Received => 1,
             Kind::Wanted => 2,
+            Kind::Packed => 3,
         };
         bytes[8..].copy_from_slice(&self.number.to_le_bytes());
         bytes
@@ -53,6 +56,7 @@ impl Header {
             (0, 1..=CHUNK_MAX) => Kind::Data,
             (1, 0) => Kind::Received,
             (2, 0) => Kind::Wanted,
+            (3, 1..=CHUNK_MAX) => Kind::Packed,
             _ => return None,
         };
         ([z0, z1, z2] == [0; 3]).then_some(Self { kind, length, number })

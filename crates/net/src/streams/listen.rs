@@ -1,7 +1,7 @@
 //! The side that listens: accepts streams of the other side, and of nobody else.
 use dmover_host::tcp::{self, Tuning};
 use dmover_schedule::thread;
-use dmover_wire::streams::{Protection, StreamAnswer, StreamOffer};
+use dmover_wire::streams::{Compression, Protection, StreamAnswer, StreamOffer};
 use rustls::ServerConfig;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -27,6 +27,7 @@ pub(crate) struct Listening {
     listener: TcpListener,
     opens: Opens,
     patience: Duration,
+    compression: Compression,
 }
 
 /// How a stream is opened.
@@ -63,6 +64,7 @@ impl Listening {
             listener,
             opens: Opens { config, protection: offer.protection, tuning },
             patience: Duration::from_millis(offer.patience_ms.into()).max(PATIENCE_MIN),
+            compression: offer.compression,
         };
         Ok((listening, certificate, port))
     }
@@ -73,7 +75,7 @@ impl Listening {
     /// A thread cannot be started.
     pub fn go_on(self, carrier: Carrier, terms: &mut Terms) -> io::Result<Link> {
         terms.silence = self.patience + MARGIN;
-        let (pool, hang_up) = carrier.with_pool(self.patience)?;
+        let (pool, hang_up) = carrier.with_pool(self.patience, self.compression)?;
         let streams = pool.clone();
         let protected = super::protected(self.opens.protection);
         thread::Builder::new()

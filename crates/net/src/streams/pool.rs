@@ -8,6 +8,7 @@ use dmover_observe::lock;
 use dmover_schedule::sync::{Condvar, Mutex, OnceLock};
 use dmover_schedule::thread;
 use dmover_schedule::time::Instant;
+use dmover_wire::streams::Compression;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
-use super::shared::{End, Lost, Shared, State, Stream, Transport, wait};
+use super::shared::{Carried, End, Lost, Shared, State, Stream, Transport, wait};
 use super::{report, watch, worker};
 use crate::connection::{HangUp, Link};
 
@@ -35,7 +36,7 @@ impl Pool {
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub fn new(spare: Transport, patience: Duration) -> io::Result<Self> {
+    pub fn new(spare: Transport, patience: Duration, compression: Compression) -> io::Result<Self> {
         let state = State {
             outgoing: Outgoing::new(HELD_MAX),
             streams: Vec::new(),
@@ -60,6 +61,8 @@ impl Pool {
             heard_ms: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            compression,
+            carried: Carried::default(),
         });
         let pool = Self(shared);
         pool.attach(spare, true)?;
@@ -149,7 +152,7 @@ impl Pool {
         let report = Box::new(move || {
             let state = lock(&known.state);
             let protected = if state.had_streams { protected } else { Protected::Ssh };
-            report::of(&state.streams, protected, known.lost.load(Relaxed))
+            report::of(&state.streams, (protected, &known.carried), known.lost.load(Relaxed))
         });
         let shared = Arc::clone(&self.0);
         let ends = Box::new(move |patience: Duration| {

@@ -2,11 +2,16 @@
 use dmover_host::tcp;
 use dmover_model::{ConnectionReport, Protected};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
-use super::shared::Stream;
+use super::shared::{Carried, Stream};
 
 /// What the kernel says about these streams. `lost`: how many have ended before.
-pub(super) fn of(streams: &[Arc<Stream>], protected: Protected, lost: u64) -> ConnectionReport {
+pub(super) fn of(
+    streams: &[Arc<Stream>],
+    (protected, carried): (Protected, &Carried),
+    lost: u64,
+) -> ConnectionReport {
     let sockets: Vec<_> = streams.iter().filter_map(|stream| stream.socket.as_ref()).collect();
     let known: Vec<_> = sockets.iter().filter_map(|socket| tcp::info(socket)).collect();
     let sum = |of: fn(&tcp::TcpInfo) -> u32| known.iter().map(of).map(u64::from).sum::<u64>();
@@ -21,6 +26,8 @@ pub(super) fn of(streams: &[Arc<Stream>], protected: Protected, lost: u64) -> Co
         least_round_trip_us: known.iter().map(|info| info.least_round_trip_us).min(),
         segments: sum(|info| info.segments),
         retransmits: sum(|info| info.retransmits),
+        content_bytes: carried.content.load(Relaxed),
+        line_bytes: carried.line.load(Relaxed),
         buffers: buffers.map(|(sends, receives)| (sends as u64, receives as u64)),
     }
 }

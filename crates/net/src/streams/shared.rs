@@ -2,6 +2,7 @@
 use dmover_observe::lock;
 use dmover_schedule::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 use dmover_schedule::time::Instant;
+use dmover_wire::streams::Compression;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -142,6 +143,24 @@ pub(super) struct Shared {
     pub wanted: AtomicU64,
     /// Streams that have ended, besides the spare one.
     pub lost: AtomicU64,
+    /// Whether chunks are compressed that this side sends.
+    pub compression: Compression,
+    pub carried: Carried,
+}
+
+/// Bytes of chunks in both directions.
+#[derive(Debug, Default)]
+pub(super) struct Carried {
+    pub content: AtomicU64,
+    /// As they were sent, perhaps compressed.
+    pub line: AtomicU64,
+}
+
+impl Carried {
+    pub fn add(&self, content: usize, line: usize) {
+        self.content.fetch_add(content as u64, Relaxed);
+        self.line.fetch_add(line as u64, Relaxed);
+    }
 }
 
 /// What a stream sends next.

@@ -5,7 +5,7 @@ use super::pool::Pool;
 use super::shared::{End, Transport};
 use crate::connection::Link;
 use dmover_model::Protected;
-use dmover_wire::streams::Protection;
+use dmover_wire::streams::{Compression, Protection};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::io::{self, Read, Write};
@@ -29,10 +29,13 @@ fn transport(socket: UnixStream) -> Transport {
 }
 
 /// Two pools whose spare streams lead to each other, and what ends the spare ones.
-fn pools() -> ([Pool; 2], UnixStream) {
+fn pools(compression: Compression) -> ([Pool; 2], UnixStream) {
     let (one, other) = UnixStream::pair().expect("sockets");
     let ends = one.try_clone().expect("clone");
-    ([one, other].map(|end| Pool::new(transport(end), PATIENCE).expect("threads")), ends)
+    (
+        [one, other].map(|end| Pool::new(transport(end), PATIENCE, compression).expect("threads")),
+        ends,
+    )
 }
 
 fn join(pools: &[Pool; 2]) -> UnixStream {
@@ -50,13 +53,17 @@ fn links(pools: [Pool; 2]) -> [Link; 2] {
 /// Sends random bytes in both directions while streams fail, and returns whether they arrive.
 fn exchange(seed: u64) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let ([one, other], _spare) = pools();
+    let compression = [Compression::Auto, Compression::Always, Compression::Never];
+    let compression = compression[rng.random_range(0..3)];
+    let ([one, other], _spare) = pools(compression);
     let both = [one, other];
     let count = rng.random_range(1..5);
     let mut streams: Vec<UnixStream> = (0..count).map(|_| join(&both)).collect();
     let contents: [Vec<u8>; 2] = std::array::from_fn(|_| {
         let length = rng.random_range(0..3 << 20);
-        (0..length).map(|_| rng.random()).collect()
+        // Parts of it can be compressed.
+        let most = [4, 255][rng.random_range(0..2)];
+        (0..length).map(|_| rng.random_range(0..=most)).collect()
     });
     let steps: Vec<usize> = (0..2000).map(|_| rng.random_range(1..=100_000)).collect();
     let links = links([both[0].clone(), both[1].clone()]);
@@ -119,7 +126,7 @@ fn swallow(pool: &Pool) -> UnixStream {
 
 #[test]
 fn a_stream_that_delivers_nothing_stops_no_other_one() {
-    let ([one, other], _spare) = pools();
+    let ([one, other], _spare) = pools(Compression::Auto);
     let _dead = swallow(&one);
     let both = [one, other];
     let _alive = join(&both);
@@ -144,7 +151,7 @@ fn a_stream_that_delivers_nothing_stops_no_other_one() {
 
 #[test]
 fn the_end_of_the_other_process_is_noticed() {
-    let ([one, other], spare) = pools();
+    let ([one, other], spare) = pools(Compression::Auto);
     let both = [one, other];
     let stream = join(&both);
     let [_one, to] = links(both);
@@ -159,7 +166,7 @@ fn the_end_of_the_other_process_is_noticed() {
 
 #[test]
 fn streams_go_on_without_the_spare_one() {
-    let ([one, other], spare) = pools();
+    let ([one, other], spare) = pools(Compression::Auto);
     let both = [one, other];
     let _stream = join(&both);
     spare.shutdown(Shutdown::Both).expect("shut down");
@@ -177,7 +184,7 @@ fn invalid_data_ends_a_pool() {
     let never_sent = [0, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0];
     for bytes in [unknown_kind, never_sent] {
         let (one, mut other) = UnixStream::pair().expect("sockets");
-        let pool = Pool::new(transport(one), PATIENCE).expect("threads");
+        let pool = Pool::new(transport(one), PATIENCE, Compression::Auto).expect("threads");
         let mut input = pool.link(Box::new(|_| ()), Protected::Nothing).input;
         other.write_all(&bytes).expect("send");
         let error = input.read(&mut [0; 1]).expect_err("invalid");

@@ -1,6 +1,6 @@
 //! Directories of a tree at another host.
 use dmover_local::error::no_name;
-use dmover_model::{EntryError, Metadata, Name, Operation, TreePath};
+use dmover_model::{EntryError, Metadata, Name, Operation, TreePath, Version};
 use dmover_net::connection::Channel;
 use dmover_observe::lock;
 use dmover_schedule::sync::{Mutex, OnceLock};
@@ -344,7 +344,18 @@ impl RemoteDirectory for Directory {
         };
         let at =
             FileAt { directory: self.at.clone(), name, follows, version: head.metadata.version() };
+        self.shared.opened.keep(&at, &head);
         Ok(Arc::new(File::new(Arc::clone(&self.shared), at, head)))
+    }
+
+    fn reopen_file(
+        &self,
+        name: &[u8],
+        follows: bool,
+        version: &Version,
+    ) -> Option<Arc<dyn RemoteFile>> {
+        let (at, head) = self.shared.opened.find(&self.at, (name, follows), version)?;
+        Some(Arc::new(File::new(Arc::clone(&self.shared), at, head)))
     }
 
     fn attributes(

@@ -2,6 +2,8 @@
 use dmover_digest::Pieces;
 use dmover_model::{ByteRange, Digest, EntryError, ErrorClass, Metadata, Operation, Shape};
 use dmover_net::connection::Broken;
+use dmover_observe::lock;
+use dmover_schedule::sync::Mutex;
 use dmover_tree::{EntryAttributes, KnownBlocks, NextData, RemoteFile, TakeBlocks};
 use dmover_wire::agent::{
     ChangedPart, DigestPart, FileAt, Head, Request, Short, ShortContent, UNKNOWN_REQUEST,
@@ -9,6 +11,7 @@ use dmover_wire::agent::{
 use dmover_wire::decode_in_place;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, ThreadId};
 
 use super::asking::About;
 use super::shared::Shared;
@@ -32,16 +35,33 @@ pub(super) struct File {
     announced: Announced,
     /// Content was asked for after the head, so what came with the head does not tell whether it has changed.
     was_read: AtomicBool,
+    /// The metadata that came behind what a thread has read, and which thread that is.
+    after: Mutex<Option<(ThreadId, Metadata)>>,
 }
 
 impl File {
     pub(super) fn new(shared: Arc<Shared>, at: FileAt, head: Head) -> Self {
-        let (streams, announced, was_read) = Default::default();
-        Self { shared, at, head, streams, announced, was_read }
+        let (streams, announced, was_read, after) = Default::default();
+        Self { shared, at, head, streams, announced, was_read, after }
     }
 
     fn about(&self, operation: Operation) -> About<'_> {
         (operation, &self.at.directory.path, self.at.name.as_bytes())
+    }
+
+    /// Records what was last seen after this thread has read something. What another thread has read meanwhile may be
+    /// newer than its metadata here.
+    fn seen_after(&self, after: Option<Metadata>) {
+        let own = thread::current().id();
+        let mut seen = lock(&self.after);
+        if after.is_some() || seen.as_ref().is_some_and(|(of, _)| *of == own) {
+            *seen = after.map(|after| (own, after));
+        }
+    }
+
+    fn begin_to_read(&self) {
+        self.was_read.store(true, Relaxed);
+        self.seen_after(None);
     }
 
     fn no_range(&self) -> EntryError {
@@ -102,7 +122,7 @@ impl RemoteFile for File {
         if self.shared.sends_all.load(Relaxed) {
             return Ok(false);
         }
-        self.was_read.store(true, Relaxed);
+        self.begin_to_read();
         let about = self.about(Operation::Read);
         let asking = &self.shared.asking;
         let request = Request::Changed { file: self.at.clone(), known: known.to_vec() };
@@ -148,10 +168,13 @@ impl RemoteFile for File {
             buffer[..now].copy_from_slice(&rest[..now]);
             return Ok(now);
         }
-        self.was_read.store(true, Relaxed);
+        self.begin_to_read();
         let about = self.about(Operation::Read);
         let with = (&self.shared.asking, &self.shared.streams);
-        stream::read(with, (&self.at, &self.streams, &self.announced), (at, buffer), about)
+        let of = (&self.at, &self.streams, &self.announced);
+        let (read, after) = stream::read(with, of, (at, buffer), about)?;
+        self.seen_after(after);
+        Ok(read)
     }
 
     fn next_data(&self, at: u64) -> Result<NextData, EntryError> {
@@ -163,7 +186,7 @@ impl RemoteFile for File {
                 NextData::End
             });
         }
-        self.was_read.store(true, Relaxed);
+        self.begin_to_read();
         let (end, metadata) = (self.head.metadata.size, &self.head.metadata);
         if !metadata.may_have_holes() {
             let rest = ByteRange { start: at, end };
@@ -178,6 +201,10 @@ impl RemoteFile for File {
             && !self.was_read.load(Relaxed)
         {
             return Ok(short.after.clone());
+        }
+        let own = thread::current().id();
+        if let Some((_, after)) = lock(&self.after).take_if(|(of, _)| *of == own) {
+            return Ok(after);
         }
         self.shared.asking.ask(&Request::Now { file: self.at.clone() }, self.about(Operation::Stat))
     }
@@ -199,7 +226,7 @@ impl RemoteFile for File {
             step(range.len())?;
             return Ok(known);
         }
-        self.was_read.store(true, Relaxed);
+        self.begin_to_read();
         let about = self.about(Operation::Read);
         let file = self.at.clone();
         let request = Request::Digests { file, shapes: shapes.to_vec(), start, range };

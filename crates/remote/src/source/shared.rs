@@ -2,6 +2,7 @@
 use super::asking::Asking;
 use super::looks::Known;
 use super::open::OpenDirectories;
+use super::opened::OpenedFiles;
 use super::skew::Skew;
 use super::stream::OpenStreams;
 use super::walk::Walks;
@@ -17,6 +18,8 @@ pub(super) struct Shared {
     pub(super) open: OpenDirectories,
     /// Directories that were asked for ahead.
     pub(super) walks: Walks,
+    /// Large files that were opened a moment ago.
+    pub(super) opened: OpenedFiles,
     /// Streams of content.
     pub(super) streams: OpenStreams,
     /// The agent knows no requests for blocks that differ.

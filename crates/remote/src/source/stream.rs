@@ -1,5 +1,5 @@
 //! Content that is read in order: one request brings all of it.
-use dmover_model::{ByteRange, EntryError};
+use dmover_model::{ByteRange, EntryError, Metadata};
 use dmover_net::connection::Channel;
 use dmover_observe::lock;
 use dmover_schedule::sync::Mutex;
@@ -64,8 +64,8 @@ enum Pending {
     Data(Vec<u8>, usize),
     /// So many zeroes.
     Hole(u64),
-    /// The file has ended.
-    End,
+    /// The file has ended; its metadata after it was read.
+    End(Metadata),
 }
 
 impl Stream {
@@ -94,7 +94,7 @@ impl Stream {
         }
         loop {
             let read = match &mut self.pending {
-                Pending::End => return Ok(0),
+                Pending::End(_) => return Ok(0),
                 Pending::Data(bytes, taken) => {
                     let rest = &bytes[*taken..];
                     let now = rest.len().min(buffer.len());
@@ -113,28 +113,41 @@ impl Stream {
                 self.at += read as u64;
                 return Ok(read);
             }
-            let message = receive_bytes(&self.channel).map_err(|why| asking.failed(about, why))?;
-            let part = decode_in_place::<ContentPart<&[u8]>>(&message);
-            self.pending = match part.map_err(|error| asking.failed(about, unreadable(&error)))? {
-                ContentPart::Data(bytes) => {
-                    let begin = message.len() - bytes.len();
-                    Pending::Data(message, begin)
-                }
-                ContentPart::Hole(length) => Pending::Hole(length),
-                ContentPart::End(_) => Pending::End,
-                ContentPart::Failed(error) => return Err(error),
-            };
+            self.pending = self.receive(asking, about)?;
+        }
+    }
+
+    fn receive(&self, asking: &Asking, about: About<'_>) -> Result<Pending, EntryError> {
+        let message = receive_bytes(&self.channel).map_err(|why| asking.failed(about, why))?;
+        let part = decode_in_place::<ContentPart<&[u8]>>(&message);
+        Ok(match part.map_err(|error| asking.failed(about, unreadable(&error)))? {
+            ContentPart::Data(bytes) => {
+                let begin = message.len() - bytes.len();
+                Pending::Data(message, begin)
+            }
+            ContentPart::Hole(length) => Pending::Hole(length),
+            ContentPart::End(after) => Pending::End(after),
+            ContentPart::Failed(error) => return Err(error),
+        })
+    }
+
+    /// The metadata of the file after its range was read, which come right behind the content.
+    fn end(self, asking: &Asking, about: About<'_>) -> Result<Metadata, EntryError> {
+        match self.receive(asking, about)? {
+            Pending::End(after) => Ok(after),
+            _ => Err(asking.violation(about, "more came than was asked for")),
         }
     }
 }
 
-/// Reads a file from an offset on, with the stream that is there, or with another one.
+/// Reads a file from an offset on, with the stream that is there, or with another one. If that ends the range that was asked
+/// for, also returns the metadata of the file after it was read.
 pub(super) fn read(
     (asking, streams): (&Asking, &OpenStreams),
     (file, idle, announced): (&FileAt, &Idle, &Announced),
     (at, buffer): (u64, &mut [u8]),
     about: About<'_>,
-) -> Result<usize, EntryError> {
+) -> Result<(usize, Option<Metadata>), EntryError> {
     let found = {
         let mut idle = lock(idle);
         let place = idle.iter().position(|stream| stream.at == at);
@@ -153,14 +166,14 @@ pub(super) fn read(
     let read = stream.read(buffer, asking, about)?;
     if stream.at >= stream.end {
         // What follows is asked for by itself.
-        return Ok(read);
+        return Ok((read, Some(stream.end(asking, about)?)));
     }
     let mut idle = lock(idle);
     idle.push(stream);
     let surplus = (idle.len() > FILE_STREAMS_MAX).then(|| idle.remove(0));
     drop(idle);
     drop(surplus);
-    Ok(read)
+    Ok((read, None))
 }
 
 /// The streams of all files.

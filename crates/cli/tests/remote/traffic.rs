@@ -1,4 +1,5 @@
-//! Of a large file of which DEST has an older version, only the blocks that differ travel.
+//! What goes over the line: of a large file of which DEST has an older version, only the blocks that differ; and less if it
+//! is compressed.
 use super::bench::eventually;
 use super::ends::{Ends, WAYS, count, ends};
 use rand::seq::index::sample;
@@ -120,6 +121,36 @@ fn one_percent_that_has_changed_is_all_that_travels() {
                 "-W" => assert!(bytes > size as u64, "{bytes}"),
                 _ => assert!(bytes < size as u64 / 20, "{bytes} of {size}"),
             }
+        }
+    }
+}
+
+#[test]
+fn what_can_be_compressed_is() {
+    let ends = ends!("what_can_be_compressed_is");
+    let (bench, size) = (&ends.bench, 8 << 20);
+    let mut rng = ChaCha8Rng::seed_from_u64(8);
+    let letters: Vec<u8> = random(size, &mut rng).iter().map(|byte| b'a' + byte % 4).collect();
+    bench.write("s/letters", letters);
+    bench.write("noise/random", random(size, &mut rng));
+    for way in [WAYS[0], WAYS[1]] {
+        for (tree, options, most) in [
+            ("s", "--compress=always", size / 2),
+            ("s", "--compress", size / 2),
+            ("s", "--compress=never", 2 * size),
+            ("noise", "-z", size + size / 10),
+        ] {
+            println!("{way:?} {tree} {options}");
+            bench.sh("rm -rf d");
+            let before = passed(&ends, "far");
+            let run = ends.job(way, &format!("copy -T --json {options}"), (tree, "d"));
+            run.expect_code(0);
+            eventually("agents to end", || ends.agents().is_empty());
+            let bytes = passed(&ends, "far") - before;
+            bench.assert_same(tree, "d");
+            assert!(bytes < most as u64, "{bytes}");
+            let is_packed = options != "--compress=never" && tree == "s";
+            assert_eq!(bytes < size as u64, is_packed, "{bytes}");
         }
     }
 }
