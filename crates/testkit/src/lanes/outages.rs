@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::check::{Fingerprint, leftovers, lying_files};
 use super::remote::{is_only, used_streams};
 use super::run::{Dmover, Run, Running};
-use super::{LaneOptions, LaneReport, MEANT, rng, stage};
+use super::{LaneOptions, LaneReport, MEANT, rng, stage, tell};
 use crate::cluster::{FarHost, LineOptions};
 use crate::compare::{CompareOptions, compare, rsync_check};
 use crate::image::base_directory;
@@ -45,6 +45,9 @@ pub fn outages(options: &LaneOptions) -> Result<LaneReport> {
         let mut experiment = Experiment::new(options, seed)?;
         let failures = experiment.run(report)?;
         let told = experiment.told();
+        if options.verbose {
+            tell(&format!("outages seed {seed}: {told}"));
+        }
         Ok(failures.into_iter().map(|failure| format!("{failure} [{told}]")).collect())
     });
     Ok(report)
@@ -284,7 +287,6 @@ impl Experiment {
         let fell_silent = self.far.line.is_silent();
         let carried = if fell_silent { self.far.line.carried_beside_ssh()? } else { 0 };
         let is_live = self.plan.has_streams && carried >= HANDSHAKE;
-        self.story = format!("silent at {at} of {whole} bytes, streams live {is_live}");
         if self.plan.has_streams {
             report.add("points_with_streams", u64::from(fell_silent));
             report.add("points_with_live_streams", u64::from(is_live));
@@ -298,7 +300,13 @@ impl Experiment {
             report.add("outages", 1);
             self.far.line.set_silent(false);
         }
-        Ok((running.finish()?, is_live))
+        let run = running.finish()?;
+        let how = run.code().map_or("killed".to_owned(), |code| code.to_string());
+        self.story = format!(
+            "silent at {at} of {whole} bytes, streams live {is_live}: {how} after {:?}",
+            run.elapsed
+        );
+        Ok((run, is_live))
     }
 }
 

@@ -21,7 +21,7 @@ use self::victim::{Blow, Victim};
 use super::check::{Fingerprint, leftovers, lying_files};
 use super::run::{Dmover, Run};
 use super::stage::{self, OldVersions, plant_old_versions, torn_files};
-use super::{LaneOptions, LaneReport, MEANT, rng};
+use super::{LaneOptions, LaneReport, MEANT, rng, tell};
 use crate::cluster::{Piece, needs};
 use crate::compare::{CompareOptions, compare, rsync_check};
 use crate::image::{FileSystem, Mounted};
@@ -78,6 +78,9 @@ pub fn remote(options: &LaneOptions) -> Result<LaneReport> {
         hosts.forget()?;
         ground.clean()?;
         let told = format!("{} {}", ground.mounted.file_system(), experiment.told());
+        if options.verbose {
+            tell(&format!("remote seed {seed}: {told}"));
+        }
         Ok(failures?.into_iter().map(|failure| format!("{failure} [{told}]")).collect())
     });
     Ok(report)
