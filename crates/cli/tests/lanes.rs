@@ -37,7 +37,7 @@ fn killed_passes_go_on_and_do_nothing_twice() {
 
 #[test]
 fn jobs_between_hosts_survive_kills_and_cuts() {
-    remote::remote(&options(8)).unwrap().assert_clean();
+    remote::remote(&options(4)).unwrap().assert_clean();
 }
 
 /// The first seed has an outage that ends, the second one none; the third one would take two minutes.
