@@ -147,6 +147,8 @@ impl Ended<'_> {
         let refused = |message: String, hint: &str| Fatal::refused(message, for_host(hint, host));
         match (code, found) {
             (Some(OF_SSH), _) => self.of_ssh(),
+            // Of a program at the host that a signal ends, ssh reports a code: the signal was for ssh.
+            (None, _) if self.status.is_some() => self.of_ssh(),
             (Some(NOT_FOUND), None) => {
                 let message = match self.agent {
                     Some(_) => format!("there is no '{}' at the host '{host}'", named("")),
@@ -308,9 +310,14 @@ mod tests {
 
     #[track_caller]
     fn explained(code: i32, errors: &[&str], agent: Option<&str>) -> (u8, String) {
+        explained_by(ExitStatus::from_raw(code << 8), errors, agent)
+    }
+
+    #[track_caller]
+    fn explained_by(status: ExitStatus, errors: &[&str], agent: Option<&str>) -> (u8, String) {
+        let status = Some(status);
         let errors: Vec<String> = errors.iter().map(|line| (*line).to_owned()).collect();
         let agent = agent.map(|path| PathBytes(path.into()));
-        let status = Some(ExitStatus::from_raw(code << 8));
         let ended = Ended { host: "far", status, errors: &errors, agent: agent.as_ref() };
         let error = ended.without_hello();
         assert!(!error.hint().is_empty() && !error.hint().contains("HOST"), "{}", error.hint());
@@ -361,6 +368,14 @@ mod tests {
             let (found, message) = explained(255, lines, None);
             assert_eq!(found, code, "{message}");
             assert!(message.starts_with(wanted), "{message}");
+        }
+    }
+
+    #[test]
+    fn an_ssh_that_was_killed_says_nothing_about_the_host() {
+        for lines in [&[][..], &["dmover-agent: /opt/dmover on Linux x86_64"]] {
+            let (code, message) = explained_by(ExitStatus::from_raw(9), lines, None);
+            assert_eq!((code, &*message), (6, "cannot connect to the host 'far': SIGKILL"));
         }
     }
 

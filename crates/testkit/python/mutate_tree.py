@@ -139,7 +139,9 @@ def remove_directory():
     if at == root:
         return
     for below, directories, files in os.walk(at, topdown=False):
-        for name in files:
+        # Links to directories count as directories.
+        links = [name for name in directories if os.path.islink(os.path.join(below, name))]
+        for name in files + links:
             os.unlink(os.path.join(below, name))
         os.rmdir(below)
 

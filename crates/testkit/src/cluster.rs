@@ -69,7 +69,7 @@ impl Piece {
                 &["slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "munged"]
             }
             Self::Prometheus => &["prometheus"],
-            Self::Tun => &["ip", "nsenter", "unshare", "python3"],
+            Self::Tun => &["ip", "ss", "nsenter", "unshare", "python3"],
         }
     }
 }

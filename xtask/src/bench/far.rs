@@ -1,4 +1,4 @@
-//! `cargo xtask bench far`: copies and passes from another host over a long line, beside rsync over the same ssh.
+//! `cargo xtask bench far`: copies and passes from another host over a long line, with data streams, beside rsync over ssh.
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use dmover_testkit::cluster::{FarHost, LineOptions};
@@ -84,8 +84,8 @@ pub fn run(args: &FarArgs) -> Result<()> {
         );
     }
     println!(
-        "In memory; packets of at most {} bytes; 'tool' is rsync -a over the same ssh; {}. Processor time is that\n\
-         of this side.\n",
+        "In memory; packets of at most {} bytes; 'tool' is rsync -a over ssh, both at the near end;\n\
+         {}. Processor time is that of this side.\n",
         args.mtu,
         first_line("ssh", &["-V"]),
     );
@@ -128,10 +128,14 @@ struct Places<'a> {
 fn play(args: &FarArgs, case: &Case, far: &FarHost, places: &Places<'_>) -> Result<Rounds> {
     let Places { dmover, at, tree } = *places;
     let (at, ssh, s) = (word(at), far.ssh_command(), source_name(tree));
+    // Only there dmover reaches the ports of data streams.
+    let words = far.line.near().words();
+    let words: Vec<_> = words.iter().map(|word| format!("'{}'", word.display())).collect();
+    let near = words.join(" ");
     let script = |line: &str| format!("cd {at}; export DMOVER_STATE_DIR={at}/state; {line}");
-    let own =
-        script(&format!("{} {} --ssh-command '{ssh}' far:{at}/{s} d", word(dmover), case.own));
-    let tool = script(&format!("rsync -a -e '{ssh}' far:{at}/{s}/ d/"));
+    let (program, line) = (word(dmover), case.own);
+    let own = script(&format!("{near} {program} {line} --ssh-command '{ssh}' far:{at}/{s} d"));
+    let tool = script(&format!("{near} rsync -a -e '{ssh}' far:{at}/{s}/ d/"));
     let clear = script("rm -rf d state");
     let before = if case.is_first { clear.clone() } else { String::new() };
     let answers = tempfile::tempdir()?;

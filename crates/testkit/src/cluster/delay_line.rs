@@ -26,7 +26,7 @@ pub use self::pump::LineCounts;
 use self::device::Device;
 use self::pump::{Pump, Switch};
 use self::queue::Rule;
-use super::{Host, workplace};
+use super::{Host, tool, workplace};
 
 /// The host numbers at both ends.
 const ENDS: [u8; 2] = [1, 2];
@@ -205,6 +205,30 @@ impl DelayLine {
     /// Whether they came by, since it was asked to look for them.
     pub fn has_seen(&self) -> bool {
         self.switch.has_seen()
+    }
+
+    /// The most bytes that one TCP connection over the line carries at the near host, in both directions, as the kernel there says;
+    /// connections to ssh's port excepted, and those that have ended.
+    ///
+    /// # Errors
+    /// `ss` of iproute2 does not work.
+    pub fn carried_beside_ssh(&self) -> Result<u64> {
+        let peer = format!("{}:", self.far_address());
+        let mut command = self.near.command("ss");
+        command.args(["-H", "-t", "-i", "-n", "-O", "state", "established"]);
+        let listed = tool::run(&mut command)?;
+        let to_there = listed.lines().filter(|line| {
+            let mut words = line.split_whitespace().filter_map(|word| word.strip_prefix(&peer));
+            words.next().is_some_and(|port| port != "22")
+        });
+        let carried = to_there.map(|line| {
+            let of = |name: &str| {
+                let mut words = line.split_whitespace();
+                words.find_map(|word| word.strip_prefix(name)?.parse::<u64>().ok()).unwrap_or(0)
+            };
+            of("bytes_acked:") + of("bytes_received:")
+        });
+        Ok(carried.max().unwrap_or(0))
     }
 
     /// What has come through from the near host to the far one, and back.

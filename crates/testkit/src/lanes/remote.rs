@@ -1,7 +1,9 @@
-//! Jobs between hosts in which either side is killed, or the connection cut, after a seeded number of bytes; the same
-//! command, repeated, then completes the job.
+//! Jobs between hosts in which either side or ssh is killed, the connection cut, or the line silent, after a seeded number of
+//! bytes; the same command, repeated, then completes the job. Two thirds of the seeds have data streams.
 
 mod hosts;
+mod road;
+mod victim;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -12,13 +14,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use rustix::process::Signal;
 
 use self::hosts::{Hosts, NAMES, Route};
+use self::road::Road;
+use self::victim::{Blow, Victim};
 use super::check::{Fingerprint, leftovers, lying_files};
 use super::run::{Dmover, Run};
 use super::stage::{self, OldVersions, plant_old_versions, torn_files};
-use super::{LaneOptions, LaneReport, MEANT, rng};
+use super::{LaneOptions, LaneReport, MEANT, rng, tell};
 use crate::cluster::{Piece, needs};
 use crate::compare::{CompareOptions, compare, rsync_check};
 use crate::image::{FileSystem, Mounted};
@@ -40,6 +43,8 @@ const EDITS: u64 = 60;
 const LOOK: Duration = Duration::from_millis(5);
 /// What passes before and after the content, more or less.
 const EDGE: u64 = 20_000;
+/// One of so many seeds has no data streams.
+const WITHOUT_STREAMS: u64 = 3;
 
 /// Disturbs jobs at seeded points on one file system after the other.
 ///
@@ -47,7 +52,7 @@ const EDGE: u64 = 20_000;
 /// What keeps it from running at all.
 pub fn remote(options: &LaneOptions) -> Result<LaneReport> {
     let mut report = LaneReport::new("remote");
-    if let Err(why) = needs(&[Piece::Network, Piece::Sshd]) {
+    if let Err(why) = needs(&[Piece::Network, Piece::Sshd, Piece::Tun]) {
         skipped("lane remote", &why);
         report.add("skipped", 1);
         return Ok(report);
@@ -60,17 +65,22 @@ pub fn remote(options: &LaneOptions) -> Result<LaneReport> {
     if grounds.is_empty() {
         return Ok(report);
     }
-    let hosts = Hosts::start(&options.program)?;
+    let (relayed, lines) =
+        (Hosts::relayed(&options.program)?, Hosts::over_lines(&options.program)?);
     report.each_seed(options, |seed, report| {
         let turn = seed as usize % grounds.len();
         let ground = &mut grounds[turn];
         ground.renew(seed / SEEDS_PER_SOURCE)?;
-        let mut experiment = Experiment::new(options, seed, ground, &hosts)?;
+        let hosts = if seed % WITHOUT_STREAMS == 0 { &relayed } else { &lines };
+        let mut experiment = Experiment::new(options, seed, ground, hosts)?;
         let failures = experiment.run(report);
         hosts.wait_quiet()?;
         hosts.forget()?;
         ground.clean()?;
         let told = format!("{} {}", ground.mounted.file_system(), experiment.told());
+        if options.verbose {
+            tell(&format!("remote seed {seed}: {told}"));
+        }
         Ok(failures?.into_iter().map(|failure| format!("{failure} [{told}]")).collect())
     });
     Ok(report)
@@ -156,36 +166,6 @@ enum Before {
     OldTree,
 }
 
-/// What a point does.
-#[derive(Clone, Copy, Debug)]
-enum Victim {
-    Near,
-    Agent(usize),
-    /// The connection to one host, or to all.
-    Line(Option<usize>),
-}
-
-impl Victim {
-    fn draw(rng: &mut ChaCha8Rng, way: Way) -> Self {
-        let hosts: Vec<usize> = way.hosts().into_iter().collect();
-        let host = hosts[rng.random_range(0..hosts.len())];
-        match rng.random_range(0..6) {
-            0..2 => Self::Near,
-            2..4 => Self::Agent(host),
-            4 => Self::Line(Some(host)),
-            _ => Self::Line(None),
-        }
-    }
-
-    fn count(self) -> &'static str {
-        match self {
-            Self::Near => "kills_here",
-            Self::Agent(_) => "kills_of_agents",
-            Self::Line(_) => "cuts",
-        }
-    }
-}
-
 struct Experiment<'a> {
     dmover: Dmover,
     rng: ChaCha8Rng,
@@ -205,7 +185,11 @@ impl<'a> Experiment<'a> {
     fn new(options: &LaneOptions, seed: u64, ground: &'a Ground, hosts: &'a Hosts) -> Result<Self> {
         let mut rng = rng("remote", seed);
         let way = Way::draw(&mut rng);
-        let route = if rng.random_bool(0.3) { Route::Ssh } else { Route::Plain };
+        let route = match hosts.road {
+            Road::Lines { .. } => Route::Streams,
+            Road::Relay(_) if rng.random_bool(0.3) => Route::Ssh,
+            Road::Relay(_) => Route::Plain,
+        };
         let (verb, before): (&[&str], _) = match rng.random_range(0..5) {
             0 => (&["copy", "-T"], Before::Nothing),
             1 => (&["copy", "-T"], Before::OldFiles),
@@ -223,14 +207,13 @@ impl<'a> Experiment<'a> {
         if verb[0] == "sync" && rng.random_bool(0.1) {
             words.push("--checksum".into());
         }
-        // Bytes that pass beside the relay would not be counted.
-        words.push("--streams=0".into());
-        words.extend(["--ssh-command".into(), hosts.ssh_command(route).into()]);
+        words.extend(connection_words(&mut rng, hosts, route));
         if let Some(host) = way.destination {
             // Otherwise root has its state in a directory of this machine, where it outlives the seed.
             words.extend(["--state-dir".into(), hosts.state(host).into()]);
         }
-        let (dmover, edits) = (Dmover::new(&options.program)?, rng.random());
+        let dmover = Dmover::new(&options.program)?.wrapped(hosts.words());
+        let edits = rng.random();
         let story = Vec::new();
         Ok(Self { dmover, rng, ground, hosts, route, way, before, words, edits, story })
     }
@@ -276,11 +259,16 @@ impl<'a> Experiment<'a> {
     }
 
     /// How many bytes pass if nobody disturbs the job.
-    fn measure(&self, command: &[OsString]) -> Result<(u64, Run)> {
-        self.hosts.relay.arm(None);
+    fn measure(&self, command: &[OsString]) -> Result<([u64; NAMES.len()], Run)> {
+        self.hosts.road.arm(0, None);
+        let before = self.hosts.road.passed();
         let run = self.dmover.run(command)?;
         ensure!(run.code() == Some(0), "undisturbed: {}", run.tell());
-        Ok((self.hosts.relay.passed(), run))
+        let mut passed = self.hosts.road.passed();
+        if self.route == Route::Streams {
+            passed.iter_mut().zip(before).for_each(|(passed, before)| *passed -= before);
+        }
+        Ok((passed, run))
     }
 
     fn run(&mut self, report: &mut LaneReport) -> Result<Vec<String>> {
@@ -289,23 +277,25 @@ impl<'a> Experiment<'a> {
         // XFS and btrfs give blocks later than they say so.
         let state = Fingerprint::of(&source)?.without_blocks();
         self.plant(&measured)?;
-        let (whole, _) = self.measure(&self.command(&self.words, &measured))?;
+        let (whole, first) = self.measure(&self.command(&self.words, &measured))?;
         self.hosts.wait_quiet()?;
         self.hosts.forget()?;
         tree::remove(&measured)?;
         let olds = self.plant(&place)?;
         report.add("through_ssh", u64::from(self.route == Route::Ssh));
+        if self.route == Route::Streams {
+            report.add("with_streams", 1);
+            report.add("whole_jobs_over_streams", u64::from(used_streams(&first)));
+        }
         let command = self.command(&self.words, &place);
         let mut failures = Vec::new();
         let points = [1, 1, 1, 2, 2, 3][self.rng.random_range(0..6)];
         let mut busy = false;
         for number in 0..points {
             // What is there already does not pass again.
-            let left = if number == 0 { whole } else { whole * 2 / 3 };
-            let run = self.disturb(&command, left, report)?;
-            if let Some(why) = unexpected(&run, busy) {
-                failures.push(why);
-            }
+            let left = if number == 0 { whole } else { whole.map(|bytes| bytes * 2 / 3) };
+            let (run, blow) = self.disturb(&command, left, report)?;
+            failures.extend(unexpected(&run, busy, blow));
             // Somebody may type the command again at once.
             busy = self.rng.random_bool(0.25);
             if !busy {
@@ -329,48 +319,67 @@ impl<'a> Experiment<'a> {
         }
     }
 
-    /// Runs a command, and kills or cuts something when the relay has stopped everything.
+    /// Runs a command, and kills, cuts or silences something when so many bytes have passed.
     fn disturb(
         &mut self,
         command: &[OsString],
-        whole: u64,
+        whole: [u64; NAMES.len()],
         report: &mut LaneReport,
-    ) -> Result<Run> {
+    ) -> Result<(Run, Option<Blow>)> {
+        let has_streams = self.route == Route::Streams;
+        // `sum` reads SOURCE only.
+        let hosts: Vec<usize> =
+            self.way.hosts().into_iter().filter(|host| whole[*host] > 0).collect();
+        // The relay counts the bytes of both together.
+        let counted = if has_streams { hosts[self.rng.random_range(0..hosts.len())] } else { 0 };
+        let whole = whole[counted];
         let at = self.draw_point(whole);
-        let victim = Victim::draw(&mut self.rng, self.way);
-        let relay = &self.hosts.relay;
-        relay.arm(Some(at));
+        let victim = Victim::draw(&mut self.rng, &hosts, has_streams);
+        let road = &self.hosts.road;
+        road.arm(counted, Some(at));
         let mut running = self.dmover.start(command)?;
         let stopped = loop {
-            if relay.wait_stopped(LOOK) {
+            if road.wait_stopped(LOOK) {
                 break true;
             }
             if running.has_ended()? {
                 break false;
             }
         };
+        let mut blow = None;
         if stopped {
-            match victim {
-                Victim::Near => running.signal(Signal::KILL),
-                Victim::Agent(host) => {
-                    if !self.hosts.kill_agents(host)? {
-                        // It is not there yet, or it has ended.
-                        report.add("kills_without_agent", 1);
-                        relay.cut(Some(host));
-                    }
-                }
-                Victim::Line(host) => relay.cut(host),
+            let is_live = has_streams && road.has_streams(&hosts)?;
+            // Otherwise what the kernel says of a killed process is lost, too.
+            if has_streams && self.rng.random_bool(0.5) {
+                road.release();
             }
+            let hit = victim.strike(&mut running, self.hosts, report)?;
+            blow = Some(Blow { victim, is_live: is_live && hit });
         }
-        relay.release();
+        road.release();
         let run = running.finish()?;
+        self.count(&run, blow.as_ref(), has_streams, report);
+        let how = run.code().map_or("killed".to_owned(), |code| code.to_string());
+        let live = blow.is_some_and(|blow| blow.is_live);
+        self.story.push(format!(
+            "{victim:?} at {at} of {whole}, stopped {stopped}, streams live {live}: {how} after {:?}",
+            run.elapsed
+        ));
+        Ok((run, blow))
+    }
+
+    fn count(&self, run: &Run, blow: Option<&Blow>, has_streams: bool, report: &mut LaneReport) {
         let hit = run.code() != Some(0);
         report.add("points", 1);
         report.add("points_that_hit", u64::from(hit));
-        report.add(victim.count(), u64::from(stopped));
-        let how = run.code().map_or("killed".to_owned(), |code| code.to_string());
-        self.story.push(format!("{victim:?} at {at} of {whole}, stopped {stopped}: {how}"));
-        Ok(run)
+        if let Some(blow) = blow {
+            report.add(blow.victim.count(), 1);
+            if has_streams {
+                report.add("points_with_streams", 1);
+                report.add("points_with_live_streams", u64::from(blow.is_live));
+                report.most("longest_run_ms", run.elapsed.as_millis() as u64);
+            }
+        }
     }
 
     /// What is at DEST once nothing runs any more.
@@ -409,7 +418,7 @@ impl<'a> Experiment<'a> {
     }
 
     fn measure_again(&self, command: &[OsString]) -> Result<Run> {
-        self.hosts.relay.arm(None);
+        self.hosts.road.arm(0, None);
         self.dmover.run(command)
     }
 
@@ -446,14 +455,17 @@ impl<'a> Experiment<'a> {
         let (source, place) = (self.ground.at("source"), self.ground.at("place"));
         let mut command: Vec<OsString> = vec![verb.into(), "--ssh-command".into()];
         command.push(self.hosts.ssh_command(self.route).into());
+        if self.route != Route::Streams {
+            command.push("--streams=0".into());
+        }
         command.push(named(self.way.source, &source));
         if verb == "verify" {
             command.push(named(self.way.destination, &place));
         }
         let before = Fingerprint::of(&place)?.without_blocks();
         let (whole, first) = self.measure(&command)?;
-        let run = self.disturb(&command, whole, report)?;
-        let mut failures: Vec<String> = unexpected(&run, false).into_iter().collect();
+        let (run, blow) = self.disturb(&command, whole, report)?;
+        let mut failures: Vec<String> = unexpected(&run, false, blow).into_iter().collect();
         self.hosts.wait_quiet()?;
         let (_, again) = self.measure(&command)?;
         if verb == "sum" && sorted(&first) != sorted(&again) {
@@ -482,8 +494,38 @@ fn is_refused(run: &Run) -> bool {
     run.code() == Some(6) && text.contains("already")
 }
 
-/// A job that was disturbed is complete, killed, or says that a connection has ended.
-fn unexpected(run: &Run, busy: bool) -> Option<String> {
+/// A job that was disturbed is complete, killed, or says that a connection has ended. Some events it must survive.
+fn unexpected(run: &Run, busy: bool, blow: Option<Blow>) -> Option<String> {
+    let refused = is_refused(run);
+    if blow.is_some_and(Blow::must_be_survived) && run.code() != Some(0) && !(busy && refused) {
+        return Some(format!("not survived: {blow:?}: {}", run.tell()));
+    }
     let good = matches!((run.code(), run.signal()), (Some(0 | 6), _) | (_, Some(9)));
-    (!good || is_refused(run) && !busy).then(|| format!("disturbed: {}", run.tell()))
+    (!good || refused && !busy).then(|| format!("disturbed: {}", run.tell()))
+}
+
+/// What the command line says of the connection.
+fn connection_words(rng: &mut ChaCha8Rng, hosts: &Hosts, route: Route) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec!["--ssh-command".into(), hosts.ssh_command(route).into()];
+    if route != Route::Streams {
+        // Bytes that pass beside the relay would not be counted.
+        words.push("--streams=0".into());
+        return words;
+    }
+    if rng.random_bool(0.2) {
+        words.push(format!("--streams={}", rng.random_range(1..=3)).into());
+    }
+    match rng.random_range(0..10) {
+        0 => words.push("--encrypt=integrity".into()),
+        1 => words.push("--encrypt=none".into()),
+        _ => {}
+    }
+    words
+}
+
+/// Whether the summary names streams. A job may be over before they are open.
+pub(super) fn used_streams(run: &Run) -> bool {
+    let summary = run.said().ok().and_then(|said| said.summary);
+    let first = summary.map(|summary| summary.0["connections"][0]["streams"].clone());
+    first.and_then(|streams| streams.as_u64()).is_some_and(|streams| streams > 0)
 }
