@@ -163,6 +163,7 @@ impl RemoteSource {
 impl Drop for RemoteSource {
     fn drop(&mut self) {
         self.shared.open.close();
+        self.shared.opened.close();
     }
 }
 

@@ -344,8 +344,11 @@ impl RemoteDirectory for Directory {
         };
         let at =
             FileAt { directory: self.at.clone(), name, follows, version: head.metadata.version() };
-        self.shared.opened.keep(&at, &head);
-        Ok(Arc::new(File::new(Arc::clone(&self.shared), at, head)))
+        let file = Arc::new(File::new(Arc::clone(&self.shared), at, head));
+        if file.is_large() {
+            self.shared.opened.keep(&file);
+        }
+        Ok(file)
     }
 
     fn reopen_file(
@@ -354,8 +357,8 @@ impl RemoteDirectory for Directory {
         follows: bool,
         version: &Version,
     ) -> Option<Arc<dyn RemoteFile>> {
-        let (at, head) = self.shared.opened.find(&self.at, (name, follows), version)?;
-        Some(Arc::new(File::new(Arc::clone(&self.shared), at, head)))
+        let file = self.shared.opened.find(&self.at, (name, follows), version)?;
+        Some(file)
     }
 
     fn attributes(

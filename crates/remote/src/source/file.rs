@@ -1,12 +1,15 @@
 //! Files of a tree at another host.
 use dmover_digest::Pieces;
-use dmover_model::{ByteRange, Digest, EntryError, ErrorClass, Metadata, Operation, Shape};
+use dmover_model::{
+    ByteRange, Digest, EntryError, ErrorClass, Metadata, Operation, Shape, Version,
+};
 use dmover_net::connection::Broken;
 use dmover_observe::lock;
 use dmover_schedule::sync::Mutex;
 use dmover_tree::{EntryAttributes, KnownBlocks, NextData, RemoteFile, TakeBlocks};
 use dmover_wire::agent::{
-    ChangedPart, DigestPart, FileAt, Head, Request, Short, ShortContent, UNKNOWN_REQUEST,
+    ChangedPart, DigestPart, DirectoryAt, FileAt, Head, Request, Short, ShortContent,
+    UNKNOWN_REQUEST,
 };
 use dmover_wire::decode_in_place;
 use std::sync::Arc;
@@ -43,6 +46,30 @@ impl File {
     pub(super) fn new(shared: Arc<Shared>, at: FileAt, head: Head) -> Self {
         let (streams, announced, was_read, after) = Default::default();
         Self { shared, at, head, streams, announced, was_read, after }
+    }
+
+    /// Whether another file was opened by the same name.
+    pub(super) fn is_at(&self, other: &Self) -> bool {
+        let key = |file: &Self| (file.at.directory.clone(), file.at.name.clone(), file.at.follows);
+        key(self) == key(other)
+    }
+
+    /// Whether it was opened by this name, and had this version.
+    pub(super) fn is(
+        &self,
+        directory: &DirectoryAt,
+        (name, follows): (&[u8], bool),
+        version: &Version,
+    ) -> bool {
+        let at = &self.at;
+        (at.name.as_bytes(), at.follows) == (name, follows)
+            && at.directory == *directory
+            && at.version == *version
+    }
+
+    /// Whether its content did not come with what is known of it.
+    pub(super) fn is_large(&self) -> bool {
+        self.head.short.is_none()
     }
 
     fn about(&self, operation: Operation) -> About<'_> {

@@ -1,49 +1,64 @@
-//! Large files that were opened a moment ago: each part of one is read by itself, and needs no round trip to open it again.
+//! Large files that were opened a moment ago. Each part of one is a task of its own, which needs no round trip to open it
+//! again, and goes on with the content that another task of the file has asked for and not read.
 use dmover_model::Version;
 use dmover_observe::lock;
 use dmover_schedule::sync::Mutex;
-use dmover_wire::agent::{DirectoryAt, FileAt, Head};
+use dmover_wire::agent::DirectoryAt;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-/// How many are known. More are seldom under way at a time.
-const KNOWN_MAX: usize = 64;
+use super::file::File;
 
-/// What was seen of large files when they were opened, the last one at the end.
+/// How many are kept. More are seldom under way at a time.
+const KEPT_MAX: usize = 64;
+
+/// Large files, the one that was opened last at the end.
 #[derive(Debug, Default)]
-pub(super) struct OpenedFiles(Mutex<VecDeque<(FileAt, Head)>>);
+pub(super) struct OpenedFiles(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Each of them holds what this belongs to, so they have to be dropped.
+    files: VecDeque<Arc<File>>,
+    is_closed: bool,
+}
 
 impl OpenedFiles {
-    /// Remembers an open file whose content has not come with its head.
-    pub(super) fn keep(&self, at: &FileAt, head: &Head) {
-        if head.short.is_some() {
+    /// Keeps an open file.
+    pub(super) fn keep(&self, file: &Arc<File>) {
+        let mut kept = lock(&self.0);
+        if kept.is_closed {
             return;
         }
-        let mut files = lock(&self.0);
-        files.retain(|(known, _)| !is_same_name(known, at));
-        if files.len() >= KNOWN_MAX {
-            files.pop_front();
+        let (mut old, new) =
+            std::mem::take(&mut kept.files).into_iter().partition(|known| known.is_at(file));
+        kept.files = new;
+        kept.files.push_back(Arc::clone(file));
+        if kept.files.len() > KEPT_MAX {
+            old.extend(kept.files.pop_front());
         }
-        files.push_back((at.clone(), head.clone()));
+        drop(kept);
+        // Dropping channels may wait for a write.
+        drop::<VecDeque<_>>(old);
     }
 
     /// The file that had this name when it was opened last, if it had this version.
     pub(super) fn find(
         &self,
         directory: &DirectoryAt,
-        (name, follows): (&[u8], bool),
+        named: (&[u8], bool),
         version: &Version,
-    ) -> Option<(FileAt, Head)> {
-        let files = lock(&self.0);
-        let mut found = files.iter().filter(|(at, _)| {
-            at.directory == *directory
-                && at.name.as_bytes() == name
-                && at.follows == follows
-                && at.version == *version
-        });
-        found.next().cloned()
+    ) -> Option<Arc<File>> {
+        let kept = lock(&self.0);
+        kept.files.iter().find(|file| file.is(directory, named, version)).cloned()
     }
-}
 
-fn is_same_name(known: &FileAt, at: &FileAt) -> bool {
-    known.directory == at.directory && known.name == at.name && known.follows == at.follows
+    /// Drops all files.
+    pub(super) fn close(&self) {
+        let mut kept = lock(&self.0);
+        kept.is_closed = true;
+        let files = std::mem::take(&mut kept.files);
+        drop(kept);
+        drop(files);
+    }
 }

@@ -13,7 +13,7 @@ use super::asking::{About, Asking};
 use crate::joined::{receive_bytes, unreadable};
 
 /// The most streams of one file, for as many threads that read it.
-const FILE_STREAMS_MAX: usize = 8;
+const FILE_STREAMS_MAX: usize = 16;
 /// The most streams of all files that wait to be read further. Each takes a channel, and a thread at the agent.
 const STREAMS_MAX: usize = 96;
 
