@@ -7,7 +7,9 @@
 mod chunk;
 mod dial;
 mod encrypted;
+mod growth;
 mod handshake;
+mod health;
 mod identity;
 mod incoming;
 mod listen;
