@@ -7,6 +7,8 @@
 mod chunk;
 mod dial;
 mod encrypted;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod growth;
 mod handshake;
 mod health;
