@@ -5,7 +5,7 @@
 //! bytes), length (four bytes), value. Fields of unknown numbers are skipped.
 use dmover_model::PathBytes;
 use dmover_wire::streams::{StreamAnswer, StreamOffer};
-use dmover_wire::{decode, encode};
+use dmover_wire::{decode_within, encode};
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
@@ -250,8 +250,8 @@ impl Hello {
                 10 => refusal[1] = Some(text()),
                 11 => hello.serves = value == [1],
                 // Another version may mean more by it than this one knows: then there are no streams.
-                12 => hello.offer = decode(value).ok(),
-                13 => hello.answer = decode(value).ok(),
+                12 => hello.offer = decode_within(value, FIELDS_MAX).ok(),
+                13 => hello.answer = decode_within(value, FIELDS_MAX).ok(),
                 14 => hello.window_max = count()?,
                 _ => {}
             }
@@ -394,6 +394,19 @@ mod tests {
             change(&mut bad);
             assert!(matches!(Hello::read(&mut &bad.encode()[..]), Err(NoHello::Damaged)));
         }
+    }
+
+    #[test]
+    fn few_bytes_do_not_become_a_long_list() {
+        let answers = |count| {
+            let addresses = vec![String::new(); count];
+            let answer = StreamAnswer::Listens { certificate: Vec::new(), port: 1, addresses };
+            let bytes = Hello { answer: Some(answer), ..hello() }.encode();
+            Hello::read(&mut &bytes[..]).unwrap().answer
+        };
+        assert!(answers(4).is_some());
+        assert!(answers(2000).is_some(), "it is compressed");
+        assert!(answers(FIELDS_MAX).is_none());
     }
 
     proptest! {

@@ -7,7 +7,11 @@
 mod chunk;
 mod dial;
 mod encrypted;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
+mod growth;
 mod handshake;
+mod health;
 mod identity;
 mod incoming;
 mod listen;

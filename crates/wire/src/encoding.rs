@@ -75,7 +75,16 @@ pub(crate) fn encode_plain<T: Serialize>(what: &T, mut buffer: Vec<u8>) -> Vec<u
 /// # Errors
 /// The bytes are not one message of this type, or are too large.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
-    from_plain(&content(bytes)?)
+    decode_within(bytes, SIZE_MAX)
+}
+
+/// Decodes a message that has no more than this many bytes without compression. Few compressed bytes can become many, and
+/// those a list that takes much more memory.
+///
+/// # Errors
+/// The bytes are not one message of this type, or are too large.
+pub fn decode_within<T: DeserializeOwned>(bytes: &[u8], size_max: usize) -> Result<T, DecodeError> {
+    from_plain(&content(bytes, size_max)?)
 }
 
 /// Decodes a message that is not compressed, without a copy of its bytes.
@@ -91,22 +100,22 @@ pub fn decode_in_place<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Dec
 
 /// Decodes what a message begins with, whatever follows it.
 pub(crate) fn decode_beginning<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
-    beginning(&content(bytes)?).map(|(value, _rest)| value)
+    beginning(&content(bytes, SIZE_MAX)?).map(|(value, _rest)| value)
 }
 
 /// The content of a message, without compression.
-fn content(bytes: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
+fn content(bytes: &[u8], size_max: usize) -> Result<Cow<'_, [u8]>, DecodeError> {
     match bytes.split_first() {
         Some((&PLAIN, plain)) => Ok(plain.into()),
-        Some((&COMPRESSED, packed)) => unpack(packed).map(Cow::from),
+        Some((&COMPRESSED, packed)) => unpack(packed, size_max).map(Cow::from),
         _ => Err(DecodeError::Form),
     }
 }
 
 /// Decompresses an LZ4 block behind its size.
-fn unpack(packed: &[u8]) -> Result<Vec<u8>, DecodeError> {
+fn unpack(packed: &[u8], size_max: usize) -> Result<Vec<u8>, DecodeError> {
     let (size, block) = block::uncompressed_size(packed).map_err(|_| DecodeError::Incomplete)?;
-    if size > SIZE_MAX || size > block.len().saturating_mul(LZ4_RATIO_MAX) {
+    if size > size_max || size > block.len().saturating_mul(LZ4_RATIO_MAX) {
         return Err(DecodeError::Size(size));
     }
     let plain = block::decompress(block, size);

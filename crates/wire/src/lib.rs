@@ -17,7 +17,8 @@ mod report;
 pub mod streams;
 
 pub use encoding::{
-    DecodeError, NUMBERS_MAX, SIZE_MAX, bundle, decode, decode_in_place, encode, unbundle,
+    DecodeError, NUMBERS_MAX, SIZE_MAX, bundle, decode, decode_in_place, decode_within, encode,
+    unbundle,
 };
 pub use envelope::{Envelope, Meeting, PING, PublicKey, Sealed, Signed, open, signed_in_run};
 pub use message::{

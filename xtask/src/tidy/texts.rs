@@ -3,8 +3,9 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use super::SourceFile;
 
-/// Crates whose texts only developers see.
-const INTERNAL: &[&str] = &["crates/testkit/", "crates/simulator/", "crates/memory/"];
+/// Crates and modules whose texts only developers see.
+const INTERNAL: &[&str] =
+    &["crates/testkit/", "crates/simulator/", "crates/memory/", "crates/net/src/streams/fuzzing"];
 /// Words with which texts for SQLite begin.
 const SQL: &[&str] =
     &["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "PRAGMA", "WITH", "BEGIN"];

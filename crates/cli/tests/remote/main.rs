@@ -15,6 +15,7 @@ mod lost;
 mod refusals;
 mod refused;
 mod resumed;
+mod rig;
 mod said;
 mod same_tree;
 mod shells;

@@ -1,19 +1,13 @@
 //! Data streams beside ssh, over a line between two hosts.
 use super::bench::{Bench, PROGRAM, eventually, pattern};
+use super::rig::{Far, Rig};
 use dmover_testkit::cluster::{FarHost, LineOptions};
-use dmover_testkit::lanes::check::leftovers;
-use dmover_testkit::lanes::run::{Run, Running};
+use dmover_testkit::lanes::run::Run;
 use serde_json::Value;
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const ROUND_TRIP: Duration = Duration::from_millis(20);
-
-struct Rig {
-    far: FarHost,
-    bench: Bench,
-}
 
 macro_rules! rig {
     () => {{
@@ -25,50 +19,18 @@ macro_rules! rig {
         let words = far.line.near().words();
         let bench = Bench::new().with(|dmover| dmover.wrapped(words));
         let rig = Rig { far, bench };
-        rig.tree();
+        tree(&rig);
         rig
     }};
 }
 
-impl Rig {
-    fn tree(&self) {
-        for number in 0..200 {
-            self.bench.write(&format!("s/{}/{number}", number % 7), pattern(number * 40));
-        }
-        // Cannot be compressed: some tests need it to be under way for a while.
-        self.bench.sh("head -c 12M /dev/urandom > s/large");
-        self.bench.sh("cd s; mkdir empty; ln 3/3 4/link; ln -s nowhere dangling; chmod 2750 5; touch -d 2001-02-03 6/6");
+fn tree(rig: &Rig) {
+    for number in 0..200 {
+        rig.bench.write(&format!("s/{}/{number}", number % 7), pattern(number * 40));
     }
-
-    /// A copy to the other host, or from it.
-    fn start(&self, line: &str, to_far: bool) -> Running {
-        let mut words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        words.extend(["--json".into(), "--ssh-command".into(), self.far.ssh_command().into()]);
-        if to_far {
-            words.extend(["--state-dir".into(), self.far.state().into()]);
-        }
-        let name = |path: &str, is_far: bool| {
-            let mut name = OsString::from(if is_far { "far:" } else { "" });
-            name.push(self.bench.at(path));
-            name
-        };
-        words.push(name("s", !to_far));
-        words.push(name("d", to_far));
-        self.bench.dmover.start(words).unwrap()
-    }
-
-    fn run(&self, line: &str, to_far: bool) -> Run {
-        self.start(line, to_far).finish().unwrap()
-    }
-
-    /// By other programs than those of dmover's own tests.
-    #[track_caller]
-    fn assert_same(&self) {
-        self.bench.sh("diff -r --no-dereference s d");
-        let listed = self.bench.sh("rsync -naHAXi --checksum --delete s/ d/");
-        assert_eq!(listed, "", "rsync finds differences");
-        assert_eq!(leftovers(&self.bench.at("d")).unwrap(), Vec::<PathBuf>::new());
-    }
+    // Cannot be compressed: some tests need it to be under way for a while.
+    rig.bench.sh("head -c 12M /dev/urandom > s/large");
+    rig.complete();
 }
 
 /// What the summary says of the only connection.
@@ -86,9 +48,9 @@ fn connection(run: &Run) -> Value {
 fn trees_go_over_data_streams_with_each_protection() {
     let rig = rig!();
     for (level, word) in [("full", "tls"), ("integrity", "integrity"), ("none", "none")] {
-        for to_far in [true, false] {
+        for far in Far::BOTH {
             let line = format!("copy -T --streams 4 --congestion reno --encrypt {level}");
-            let run = rig.run(&line, to_far).expect_code(0);
+            let run = rig.run(far, &line).expect_code(0);
             rig.assert_same();
             let known = connection(&run);
             assert_eq!(known["streams"], 4, "{known}");
@@ -108,7 +70,8 @@ fn what_is_encrypted_cannot_be_read_on_the_way() {
     rig.bench.write("s/secret", text.repeat(40_000));
     for (level, is_seen) in [("full", false), ("integrity", true), ("none", true)] {
         rig.far.line.look_for(text.as_bytes());
-        rig.run(&format!("copy -T --compress=never --encrypt {level}"), true).expect_code(0);
+        rig.run(Far::Destination, &format!("copy -T --compress=never --encrypt {level}"))
+            .expect_code(0);
         rig.assert_same();
         assert_eq!(rig.far.line.has_seen(), is_seen, "{level}");
         rig.bench.sh("rm -r d");
@@ -118,10 +81,10 @@ fn what_is_encrypted_cannot_be_read_on_the_way() {
 #[test]
 fn without_an_open_port_everything_goes_through_ssh_and_it_says_so() {
     let rig = rig!();
-    for to_far in [true, false] {
+    for far in Far::BOTH {
         // Nobody listens at this end of the line.
         let closed = rig.far.line.near_address();
-        let run = rig.run(&format!("copy -T --data-address {closed}"), to_far).expect_code(0);
+        let run = rig.run(far, &format!("copy -T --data-address {closed}")).expect_code(0);
         rig.assert_same();
         rig.bench.sh("rm -r d");
         drop(run);
@@ -129,7 +92,7 @@ fn without_an_open_port_everything_goes_through_ssh_and_it_says_so() {
     // A job that is longer than the attempts.
     let slow = "copy -T --bwlimit 1M";
     let closed = rig.far.line.near_address();
-    let run = rig.run(&format!("{slow} --data-address {closed}"), false).expect_code(0);
+    let run = rig.run(Far::Source, &format!("{slow} --data-address {closed}")).expect_code(0);
     rig.assert_same();
     assert!(
         run.stderr.contains("no data streams to far, everything goes through ssh"),
@@ -143,7 +106,7 @@ fn without_an_open_port_everything_goes_through_ssh_and_it_says_so() {
 #[test]
 fn without_streams_there_is_no_connection_but_ssh() {
     let rig = rig!();
-    let run = rig.run("copy -T --streams 0", true).expect_code(0);
+    let run = rig.run(Far::Destination, "copy -T --streams 0").expect_code(0);
     rig.assert_same();
     assert_eq!(connection(&run), Value::Null);
 }
@@ -151,8 +114,8 @@ fn without_streams_there_is_no_connection_but_ssh() {
 #[test]
 fn a_job_goes_on_when_ssh_has_ended() {
     let rig = rig!();
-    for to_far in [true, false] {
-        let mut running = rig.start("copy -T --bwlimit 6M", to_far);
+    for far in Far::BOTH {
+        let mut running = rig.start(far, "copy -T --bwlimit 6M");
         let begun = || std::fs::read_dir(rig.bench.at("d")).is_ok_and(|names| names.count() > 3);
         eventually("the copy", || begun() || running.has_ended().unwrap());
         // Streams are there before the first content is.
@@ -168,9 +131,9 @@ fn a_job_goes_on_when_ssh_has_ended() {
 #[test]
 fn a_job_survives_an_outage_that_is_longer_than_its_streams_live() {
     let rig = rig!();
-    for to_far in [false, true] {
+    for far in Far::BOTH {
         rig.far.line.silence_after(6 << 20);
-        let mut running = rig.start("copy -T", to_far);
+        let mut running = rig.start(far, "copy -T");
         eventually("the outage", || rig.far.line.is_silent() || running.has_ended().unwrap());
         assert!(!running.has_ended().unwrap(), "it ended before the outage");
         let end = Instant::now() + Duration::from_secs(12);
@@ -189,10 +152,10 @@ fn a_job_survives_an_outage_that_is_longer_than_its_streams_live() {
 fn a_host_that_stays_away_is_given_up_after_the_time_that_the_user_sets() {
     let rig = rig!();
     rig.far.line.silence_after(6 << 20);
-    let run = rig.run("copy -T --reconnect-for 5s", false).expect_code(6);
+    let run = rig.run(Far::Source, "copy -T --reconnect-for 5s").expect_code(6);
     assert!(run.stderr.contains("no sign of life for"), "{}", run.tell());
     rig.far.line.set_silent(false);
     rig.far.wait_quiet().unwrap();
-    rig.run("copy -T", false).expect_code(0);
+    rig.run(Far::Source, "copy -T").expect_code(0);
     rig.assert_same();
 }

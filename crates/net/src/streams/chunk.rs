@@ -7,6 +7,9 @@ use std::io::{self, Read};
 pub(super) const HEADER_BYTES: usize = 16;
 /// The most bytes of a chunk. Streams differ in speed, and a chunk that a slow one carries holds up those after it.
 pub(super) const CHUNK_MAX: usize = 128 << 10;
+/// What a chunk that waits takes besides its bytes. Both sides count it: otherwise the one that keeps few bytes in many chunks
+/// would send more than the other one may take.
+pub(super) const CHUNK_OVERHEAD: usize = 128;
 
 /// What a header announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

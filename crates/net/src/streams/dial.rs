@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::handshake::{self, HANDSHAKE_WITHIN};
 use super::pool::Pool;
-use super::{STREAMS_GROWN, StreamOptions};
+use super::{StreamOptions, growth};
 
 /// How long an address may take to accept a connection. After an outage the next attempt comes soon.
 const CONNECT_WITHIN: Duration = Duration::from_secs(4);
@@ -45,8 +45,7 @@ impl Dialer {
     }
 
     fn wanted(&self) -> usize {
-        let more = if self.options.grows { self.pool.wanted().min(STREAMS_GROWN) } else { 0 };
-        self.options.count.max(more) as usize
+        growth::kept(&self.options, self.pool.wanted())
     }
 
     fn run(self: &Arc<Self>) {

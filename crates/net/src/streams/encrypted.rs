@@ -15,21 +15,15 @@ const SENT_BYTES: usize = 64 << 10;
 
 /// Both directions. The lock is not held while the socket is read or written: otherwise two sides that both send would wait
 /// for each other.
-pub(super) fn halves(socket: TcpStream, tls: Connection) -> io::Result<(Input, Output)> {
+pub(super) fn halves(socket: TcpStream, tls: Connection) -> io::Result<(Input<TcpStream>, Output)> {
     let tls = Arc::new(Mutex::new(tls));
-    let input = Input {
-        socket: socket.try_clone()?,
-        tls: Arc::clone(&tls),
-        raw: vec![0; READ_BYTES],
-        begin: 0,
-        end: 0,
-    };
+    let input = Input::new(socket.try_clone()?, Arc::clone(&tls));
     Ok((input, Output { socket, tls, raw: Vec::new() }))
 }
 
 /// What comes.
-pub(super) struct Input {
-    socket: TcpStream,
+pub(super) struct Input<R> {
+    socket: R,
     tls: Arc<Mutex<Connection>>,
     /// What was read and not decrypted yet: from `begin` to `end`.
     raw: Vec<u8>,
@@ -37,7 +31,13 @@ pub(super) struct Input {
     end: usize,
 }
 
-impl Read for Input {
+impl<R> Input<R> {
+    pub fn new(socket: R, tls: Arc<Mutex<Connection>>) -> Self {
+        Self { socket, tls, raw: vec![0; READ_BYTES], begin: 0, end: 0 }
+    }
+}
+
+impl<R: Read> Read for Input<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let mut tls = lock(&self.tls);

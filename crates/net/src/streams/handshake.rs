@@ -32,9 +32,7 @@ pub(super) fn connect(
 ) -> io::Result<Transport> {
     let tls = ClientConnection::new(Arc::clone(config), identity::name()).map_err(invalid)?;
     let mut opening = Opening::new(socket, tls.into(), within);
-    opening.greet()?;
-    opening.send(&words(protection))?;
-    opening.expect(words(protection))?;
+    opening.prove(protection, true)?;
     opening.finish(protection, true)
 }
 
@@ -47,13 +45,11 @@ pub(super) fn accept(
 ) -> io::Result<Transport> {
     let tls = ServerConnection::new(Arc::clone(config)).map_err(invalid)?;
     let mut opening = Opening::new(socket, tls.into(), within);
-    opening.greet()?;
-    opening.expect(words(protection))?;
-    opening.send(&words(protection))?;
+    opening.prove(protection, false)?;
     opening.finish(protection, false)
 }
 
-fn words(protection: Protection) -> [u8; WORDS_BYTES] {
+pub(super) fn words(protection: Protection) -> [u8; WORDS_BYTES] {
     let mut words = [0; WORDS_BYTES];
     words[..WORDS.len()].copy_from_slice(&WORDS);
     words[WORDS.len()] = match protection {
@@ -69,16 +65,44 @@ pub(super) fn invalid(error: rustls::Error) -> io::Error {
 }
 
 /// A connection whose sides do not know each other yet. Records are read one by one, so that nothing is read of what follows.
-struct Opening {
-    socket: TcpStream,
-    tls: Connection,
+pub(super) struct Opening<S> {
+    pub socket: S,
+    pub tls: Connection,
     end: Instant,
 }
 
-impl Opening {
-    fn new(socket: TcpStream, mut tls: Connection, within: Duration) -> Self {
+/// What a handshake needs of a connection.
+pub(super) trait Socket: Read + Write {
+    /// How long the next read may take.
+    fn limit_reads(&self, limit: Duration) -> io::Result<()>;
+    /// How long the next write may take.
+    fn limit_writes(&self, limit: Duration) -> io::Result<()>;
+}
+
+impl Socket for TcpStream {
+    fn limit_reads(&self, limit: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(limit))
+    }
+
+    fn limit_writes(&self, limit: Duration) -> io::Result<()> {
+        self.set_write_timeout(Some(limit))
+    }
+}
+
+impl<S: Socket> Opening<S> {
+    pub fn new(socket: S, mut tls: Connection, within: Duration) -> Self {
         tls.set_buffer_limit(None);
         Self { socket, tls, end: Instant::now() + within }
+    }
+
+    /// Both sides prove who they are, and name the protection. The side that connects names it first.
+    pub fn prove(&mut self, protection: Protection, connects: bool) -> io::Result<()> {
+        self.greet()?;
+        if connects {
+            self.send(&words(protection))?;
+        }
+        self.expect(words(protection))?;
+        if connects { Ok(()) } else { self.send(&words(protection)) }
     }
 
     /// The handshake of TLS.
@@ -117,7 +141,7 @@ impl Opening {
 
     fn flush(&mut self) -> io::Result<()> {
         let left = self.left()?;
-        self.socket.set_write_timeout(Some(left))?;
+        self.socket.limit_writes(left)?;
         while self.tls.wants_write() {
             self.tls.write_tls(&mut self.socket)?;
         }
@@ -152,7 +176,7 @@ impl Opening {
         while !buffer.is_empty() {
             // A limit for each read would let somebody send a byte from time to time for ever.
             let left = self.left()?;
-            self.socket.set_read_timeout(Some(left))?;
+            self.socket.limit_reads(left)?;
             match self.socket.read(buffer) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(read) => buffer = &mut buffer[read..],
@@ -168,7 +192,9 @@ impl Opening {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
+}
 
+impl Opening<TcpStream> {
     fn finish(self, protection: Protection, connects: bool) -> io::Result<Transport> {
         let Self { socket, tls, .. } = self;
         socket.set_read_timeout(None)?;
@@ -194,7 +220,7 @@ impl Opening {
 }
 
 /// The keys for what this side sends, and for what it receives.
-fn keys(tls: &Connection, connects: bool) -> io::Result<[[u8; KEY_BYTES]; 2]> {
+pub(super) fn keys(tls: &Connection, connects: bool) -> io::Result<[[u8; KEY_BYTES]; 2]> {
     let key =
         |of: &[u8]| tls.export_keying_material([0; KEY_BYTES], LABEL, Some(of)).map_err(invalid);
     let keys = [key(b"connects")?, key(b"accepts")?];

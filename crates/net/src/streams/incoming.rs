@@ -1,11 +1,11 @@
 //! What comes from the other side: chunks by their numbers, given on in order. No clock, no I/O.
 use std::collections::{BTreeMap, VecDeque};
 
+use super::chunk::CHUNK_OVERHEAD;
+
 /// The number of bytes after which their arrival is acknowledged.
 const ACKNOWLEDGE_EVERY: usize = 512 << 10;
 
-/// What a chunk that waits takes besides its bytes.
-const CHUNK_OVERHEAD: usize = 128;
 /// Buffers that are kept for chunks to come.
 const BUFFERS_MAX: usize = 32;
 
@@ -77,6 +77,7 @@ impl Incoming {
             if self.early_bytes > self.early_max {
                 return Err(TooMuch);
             }
+            let bytes = self.exact(bytes);
             self.early.insert(number, bytes);
             return Ok(Came { is_ready: false, acknowledge: false });
         }
@@ -88,6 +89,16 @@ impl Incoming {
         Ok(Came { is_ready: true, acknowledge: self.unacknowledged >= ACKNOWLEDGE_EVERY })
     }
 
+    /// A chunk in memory of its own length. A buffer that was used before may be many times as long, and is not counted.
+    fn exact(&mut self, bytes: Vec<u8>) -> Vec<u8> {
+        if bytes.capacity() == bytes.len() {
+            return bytes;
+        }
+        let exact = bytes.as_slice().into();
+        self.used(bytes);
+        exact
+    }
+
     fn take_on(&mut self, bytes: Vec<u8>) {
         self.next += 1;
         self.unacknowledged += bytes.len();
@@ -97,6 +108,12 @@ impl Incoming {
     /// The next bytes in order.
     pub fn take(&mut self) -> Option<Vec<u8>> {
         self.ready.pop_front()
+    }
+
+    /// The memory of the chunks that came too early.
+    #[cfg(any(test, fuzzing))]
+    pub fn early_memory(&self) -> usize {
+        self.early.values().map(|bytes| bytes.capacity() + CHUNK_OVERHEAD).sum()
     }
 
     /// The number to acknowledge: all chunks before it have come.
@@ -144,5 +161,17 @@ mod tests {
         let mut incoming = Incoming::new(10 + 2 * CHUNK_OVERHEAD);
         assert!(incoming.came(1, vec![0; 6]).is_ok());
         assert_eq!(incoming.came(2, vec![0; 6]), Err(TooMuch));
+    }
+
+    #[test]
+    fn a_short_chunk_keeps_no_long_buffer() {
+        let mut incoming = Incoming::new(100_000);
+        for number in 1..=20 {
+            incoming.used(Vec::with_capacity(50_000));
+            let buffer = incoming.buffer(1);
+            assert!(incoming.came(number, buffer).is_ok());
+        }
+        assert!(incoming.early_memory() <= 20 * (1 + CHUNK_OVERHEAD));
+        assert!(incoming.buffer(1).capacity() >= 50_000, "the buffers are used again");
     }
 }

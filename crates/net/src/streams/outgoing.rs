@@ -2,7 +2,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::chunk::CHUNK_MAX;
+use super::chunk::{CHUNK_MAX, CHUNK_OVERHEAD};
 
 /// Short writes are collected in one chunk up to this length.
 const COLLECTED_MAX: usize = 16 << 10;
@@ -39,6 +39,7 @@ pub(super) struct Outgoing {
     waiting: VecDeque<Vec<u8>>,
     /// Numbers of `sent` whose streams have ended.
     again: BTreeSet<u64>,
+    /// With what they take besides.
     sent_bytes: usize,
     waiting_bytes: usize,
     /// Bytes in `sent` and `waiting` at most.
@@ -113,7 +114,7 @@ impl Outgoing {
         }
         let bytes = Arc::new(self.waiting.pop_front()?);
         self.waiting_bytes -= bytes.len();
-        self.sent_bytes += bytes.len();
+        self.sent_bytes += bytes.len() + CHUNK_OVERHEAD;
         let number = self.received + self.sent.len() as u64;
         self.sent.push_back(Sent { bytes: Arc::clone(&bytes), by, at_ms: now_ms });
         Some(Taken { number, bytes })
@@ -126,7 +127,7 @@ impl Outgoing {
             return Err(NeverSent);
         }
         for sent in self.sent.drain(..count as usize) {
-            self.sent_bytes -= sent.bytes.len();
+            self.sent_bytes -= sent.bytes.len() + CHUNK_OVERHEAD;
         }
         self.received = before;
         self.again = self.again.split_off(&before);
@@ -219,6 +220,20 @@ mod tests {
         assert!(!outgoing.has_room());
         assert!(outgoing.take(1, 0).is_some());
         assert!(!outgoing.has_room());
+        outgoing.has_received(1).expect("sent");
+        assert!(outgoing.has_room());
+    }
+
+    #[test]
+    fn short_chunks_fit_where_the_other_side_counts_their_overhead() {
+        let mut outgoing = Outgoing::new(10_000);
+        let mut chunks = 0;
+        while outgoing.has_room() {
+            outgoing.write(&[IoSlice::new(b"a")]);
+            assert!(outgoing.take(1, 0).is_some());
+            chunks += 1;
+        }
+        assert_eq!(chunks, 10_000_usize.div_ceil(1 + CHUNK_OVERHEAD));
         outgoing.has_received(1).expect("sent");
         assert!(outgoing.has_room());
     }

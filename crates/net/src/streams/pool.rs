@@ -5,19 +5,15 @@
 //! they are kept, and those of a stream that ends are sent again on others.
 use dmover_model::Protected;
 use dmover_observe::lock;
-use dmover_schedule::sync::{Condvar, Mutex, OnceLock};
 use dmover_schedule::thread;
 use dmover_schedule::time::Instant;
 use dmover_wire::streams::Compression;
-use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::incoming::Incoming;
-use super::outgoing::Outgoing;
-use super::shared::{Carried, End, Lost, Shared, State, Stream, Transport, wait};
+use super::shared::{End, Lost, Shared, Stream, Transport, wait};
 use super::{report, watch, worker};
 use crate::connection::{HangUp, Link};
 
@@ -37,34 +33,7 @@ impl Pool {
     /// # Errors
     /// A thread cannot be started.
     pub fn new(spare: Transport, patience: Duration, compression: Compression) -> io::Result<Self> {
-        let state = State {
-            outgoing: Outgoing::new(HELD_MAX),
-            streams: Vec::new(),
-            idle: VecDeque::new(),
-            tell: false,
-            tell_wanted: false,
-            last_number: 0,
-            had_streams: false,
-            spare_ended: false,
-            last_lost_ms: 0,
-            was_closed: false,
-            young: 0,
-        };
-        let shared = Arc::new(Shared {
-            state: Mutex::new(state),
-            room: Condvar::new(),
-            incoming: Mutex::new(Incoming::new(EARLY_MAX)),
-            arrived: Condvar::new(),
-            over: OnceLock::new(),
-            changed: Condvar::new(),
-            start: Instant::now(),
-            heard_ms: AtomicU64::new(0),
-            wanted: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-            compression,
-            carried: Carried::default(),
-        });
-        let pool = Self(shared);
+        let pool = Self(Arc::new(Shared::new(HELD_MAX, EARLY_MAX, compression)));
         pool.attach(spare, true)?;
         let shared = Arc::clone(&pool.0);
         thread::Builder::new()
@@ -87,21 +56,7 @@ impl Pool {
         let now = shared.now_ms();
         let mut state = lock(&shared.state);
         state.last_number += 1;
-        let stream = Arc::new(Stream {
-            number: state.last_number,
-            is_spare,
-            close,
-            socket,
-            wake: Condvar::new(),
-            heard_ms: AtomicU64::new(now),
-            told_ms: AtomicU64::new(now),
-            beat_due: AtomicBool::new(false),
-            doubted_ms: AtomicU64::new(0),
-            counted: Default::default(),
-            delivered_ms: AtomicU64::new(now),
-            begun_ms: now,
-            is_over: AtomicBool::new(false),
-        });
+        let stream = Arc::new(Stream::new(state.last_number, is_spare, (close, socket), now));
         state.streams.push(Arc::clone(&stream));
         if !is_spare {
             (state.had_streams, state.was_closed) = (true, false);

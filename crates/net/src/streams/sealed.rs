@@ -9,8 +9,8 @@ use crate::vectored;
 /// The length of a key.
 pub(super) const KEY_BYTES: usize = 32;
 /// The bytes of a record.
-const RECORD_MAX: usize = 256 << 10;
-const HASH_BYTES: usize = 32;
+pub(super) const RECORD_MAX: usize = 256 << 10;
+pub(super) const HASH_BYTES: usize = 32;
 
 fn code(key: &[u8; KEY_BYTES], number: u64, record: &[u8]) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new_keyed(key);
@@ -31,6 +31,12 @@ pub(super) struct Writer<W> {
 impl<W: Write> Writer<W> {
     pub fn new(output: W, key: [u8; KEY_BYTES]) -> Self {
         Self { output, key, number: 0, record: Vec::new() }
+    }
+
+    /// What was written.
+    #[cfg(any(test, fuzzing))]
+    pub fn into_output(self) -> W {
+        self.output
     }
 }
 
@@ -66,14 +72,35 @@ pub(super) struct Reader<R> {
     number: u64,
     record: Vec<u8>,
     taken: usize,
+    is_broken: bool,
 }
 
 impl<R: Read> Reader<R> {
     pub fn new(input: R, key: [u8; KEY_BYTES]) -> Self {
-        Self { input, key, number: 0, record: Vec::new(), taken: 0 }
+        Self { input, key, number: 0, record: Vec::new(), taken: 0, is_broken: false }
+    }
+
+    /// The memory that it has.
+    #[cfg(any(test, fuzzing))]
+    pub fn memory(&self) -> usize {
+        self.record.capacity()
     }
 
     fn next(&mut self) -> io::Result<()> {
+        if self.is_broken {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let read = self.read_record();
+        // Whoever reads again after an error gets neither what was not checked, nor what follows it.
+        if read.is_err() {
+            self.is_broken = true;
+            self.record.clear();
+        }
+        self.taken = 0;
+        read
+    }
+
+    fn read_record(&mut self) -> io::Result<()> {
         let mut length = [0; 4];
         self.input.read_exact(&mut length)?;
         let length = u32::from_le_bytes(length) as usize;
@@ -90,7 +117,6 @@ impl<R: Read> Reader<R> {
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         self.number += 1;
-        self.taken = 0;
         Ok(())
     }
 }
@@ -120,7 +146,7 @@ mod tests {
             writer.write_all(part).expect("memory");
             writer.flush().expect("memory");
         }
-        writer.output
+        writer.into_output()
     }
 
     fn read(bytes: &[u8], length: usize) -> io::Result<Vec<u8>> {
@@ -146,6 +172,23 @@ mod tests {
                 bytes[at] ^= 1 << bit;
                 assert!(read(&bytes, 6).is_err(), "{at} {bit}");
             }
+        }
+    }
+
+    #[test]
+    fn a_read_after_an_error_gives_nothing() {
+        let good = records(&[b"one", b"two"]);
+        let (first, second) = good.split_at(good.len() / 2);
+        let mut strange = records(&[b"longer"]);
+        strange[4] ^= 1;
+        // After the one that is refused comes one with a code that is right.
+        let bytes = [first, &strange, second].concat();
+        let mut reader = Reader::new(&bytes[..], KEY);
+        let mut read = [0; 10];
+        assert_eq!(reader.read(&mut read).expect("whole"), 3);
+        for _ in 0..4 {
+            let error = reader.read(&mut read).expect_err("it was changed");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         }
     }
 

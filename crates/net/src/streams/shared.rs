@@ -32,14 +32,16 @@ pub(super) enum Lost {
     Silent,
 }
 
+/// Has reads and writes of a connection end soon.
+pub(super) type Close = Box<dyn Fn() + Send + Sync>;
+
 /// One connection of a pool.
 pub(super) struct Transport {
     /// What the other side sends.
     pub input: Box<dyn Read + Send>,
     /// What the other side receives. Nothing has to be sent before it is flushed.
     pub output: Box<dyn Write + Send>,
-    /// Has reads and writes end soon.
-    pub close: Box<dyn Fn() + Send + Sync>,
+    pub close: Close,
     /// What the kernel can be asked about.
     pub socket: Option<TcpStream>,
 }
@@ -49,7 +51,7 @@ pub(super) struct Stream {
     pub number: StreamNumber,
     /// Carries something only while there is no other one.
     pub is_spare: bool,
-    pub close: Box<dyn Fn() + Send + Sync>,
+    pub close: Close,
     pub socket: Option<TcpStream>,
     /// Wakes the thread that sends, together with the lock of [`State`].
     pub wake: Condvar,
@@ -68,6 +70,31 @@ pub(super) struct Stream {
 }
 
 impl Stream {
+    /// A stream that has just been opened. `of`: what closes it, and what the kernel can be asked about.
+    pub fn new(
+        number: StreamNumber,
+        is_spare: bool,
+        of: (Close, Option<TcpStream>),
+        now: u64,
+    ) -> Self {
+        let (close, socket) = of;
+        Self {
+            number,
+            is_spare,
+            close,
+            socket,
+            wake: Condvar::new(),
+            heard_ms: AtomicU64::new(now),
+            told_ms: AtomicU64::new(now),
+            beat_due: AtomicBool::new(false),
+            doubted_ms: AtomicU64::new(0),
+            counted: Default::default(),
+            delivered_ms: AtomicU64::new(now),
+            begun_ms: now,
+            is_over: AtomicBool::new(false),
+        }
+    }
+
     pub fn is_over(&self) -> bool {
         self.is_over.load(Relaxed)
     }
@@ -173,6 +200,38 @@ pub(super) struct Work {
 }
 
 impl Shared {
+    /// Nothing was sent or received yet. `held_max`: bytes that wait for the other side to have them; `early_max`: those of
+    /// chunks that came too early, with what they take besides.
+    pub fn new(held_max: usize, early_max: usize, compression: Compression) -> Self {
+        let state = State {
+            outgoing: Outgoing::new(held_max),
+            streams: Vec::new(),
+            idle: VecDeque::new(),
+            tell: false,
+            tell_wanted: false,
+            last_number: 0,
+            had_streams: false,
+            spare_ended: false,
+            last_lost_ms: 0,
+            was_closed: false,
+            young: 0,
+        };
+        Self {
+            state: Mutex::new(state),
+            room: Condvar::new(),
+            incoming: Mutex::new(Incoming::new(early_max)),
+            arrived: Condvar::new(),
+            over: OnceLock::new(),
+            changed: Condvar::new(),
+            start: Instant::now(),
+            heard_ms: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            compression,
+            carried: Carried::default(),
+        }
+    }
+
     pub fn now_ms(&self) -> u64 {
         // Zero means never.
         self.start.elapsed().as_millis() as u64 + 1

@@ -120,9 +120,10 @@ impl Read for Heard<'_> {
     }
 }
 
-fn receive_all(
+/// Receives until the stream ends, or the pool.
+pub(super) fn receive_all(
     shared: &Shared,
-    stream: &Arc<Stream>,
+    stream: &Stream,
     input: Box<dyn Read + Send>,
 ) -> io::Result<()> {
     let mut input = BufReader::with_capacity(BUFFER_BYTES, Heard { input, shared, stream });
