@@ -8,8 +8,8 @@ use dmover_local::session::WriteError;
 use dmover_local::source::{Content, OpenedSource};
 use dmover_model::{
     Budget, ByteRange, ChunkTask, DoneParts, EntryError, EntryKind, ErrorClass, FileRef,
-    HashedPieces, LargeFile, LargeNews, NewNode, NewTask, Operation, Outcome, Parent, SealTask,
-    Side, TaskKind, Timestamp,
+    HashedPieces, LargeFile, LargeNews, Name, NewNode, NewTask, Operation, Outcome, Parent,
+    SealTask, Side, TaskKind, Timestamp,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
@@ -95,6 +95,7 @@ pub(crate) fn open_large(
     round: u32,
 ) -> Result<(), WriteError> {
     let engine = mover.engine;
+    announce(mover, level, &file.name);
     let record = plan_entry::look(mover, level, &file.name)?;
     let Some(planned) = plan_entry::plan_record(mover, level, record) else { return Ok(()) };
     let wanted =
@@ -155,6 +156,11 @@ pub(crate) fn open_large(
     }
     report_chunks(mover, &large, chunk_bytes.unwrap_or(size.max(1)), done);
     Ok(())
+}
+
+/// Has a source on another host open a file while the answer about it is on its way.
+fn announce(mover: &Mover<'_>, level: &DirectoryPair, name: &Name) {
+    level.source.announce(&[name.as_bytes()], directory_pair::follows(&mover.engine.spec, level));
 }
 
 /// Returns tasks that came up in a task without a frame of its own.
@@ -381,6 +387,7 @@ fn source_version(
     level: &DirectoryPair,
     large: &LargeFile,
 ) -> Result<Content, EntryError> {
+    announce(mover, level, &large.file.name);
     let record = plan_entry::look(mover, level, &large.file.name)?;
     let content = file::open_source_file(mover.engine, level, &record, mover.permit())?;
     if content.metadata.version() == large.version {

@@ -18,17 +18,19 @@ pub(super) struct Packing {
     how: Compression,
     plain: Option<f64>,
     packed: Option<f64>,
+    /// The length of what was compressed last, as a share of its content.
+    ratio: f64,
     since_trial: usize,
 }
 
 impl Packing {
     pub fn new(how: Compression) -> Self {
-        Self { how, plain: None, packed: None, since_trial: 0 }
+        Self { how, plain: None, packed: None, ratio: 1.0, since_trial: 0 }
     }
 
     fn is_better(&self) -> bool {
         match (self.plain, self.packed) {
-            (Some(plain), Some(packed)) => packed < plain * WORTH,
+            (Some(plain), Some(packed)) => packed < plain * WORTH && self.ratio < WORTH,
             // The first chunks are sent as they are.
             (plain, None) => plain.is_some(),
             (None, Some(_)) => false,
@@ -52,10 +54,13 @@ impl Packing {
         }
     }
 
-    /// So many bytes of content were sent in this time, in one of both ways.
-    pub fn sent(&mut self, is_packed: bool, length: usize, took: Duration) {
+    /// So many bytes of content were sent in this time, in one of both ways. `line`: as how many bytes.
+    pub fn sent(&mut self, is_packed: bool, (length, line): (usize, usize), took: Duration) {
         if length < SHORT {
             return;
+        }
+        if is_packed {
+            self.ratio = line as f64 / length as f64;
         }
         let now = took.as_nanos() as f64 / length as f64;
         let known = if is_packed { &mut self.packed } else { &mut self.plain };
@@ -76,7 +81,7 @@ mod tests {
         for round in 0..2000 {
             let is_packed = packing.compresses(CHUNK);
             let took = if is_packed { packed_ns } else { plain_ns };
-            packing.sent(is_packed, CHUNK, Duration::from_nanos(took * CHUNK as u64));
+            packing.sent(is_packed, (CHUNK, CHUNK / 2), Duration::from_nanos(took * CHUNK as u64));
             if round >= 200 {
                 counts[usize::from(is_packed)] += 1;
             }
@@ -102,7 +107,11 @@ mod tests {
             for _ in 0..500 {
                 let is_packed = packing.compresses(CHUNK);
                 let took = if is_packed { packed_ns } else { 8 };
-                packing.sent(is_packed, CHUNK, Duration::from_nanos(took * CHUNK as u64));
+                packing.sent(
+                    is_packed,
+                    (CHUNK, CHUNK / 2),
+                    Duration::from_nanos(took * CHUNK as u64),
+                );
             }
             last[phase] = packing.is_better();
         }
@@ -112,8 +121,16 @@ mod tests {
     #[test]
     fn short_chunks_are_not_compressed_and_say_nothing() {
         let mut packing = Packing::new(Compression::Auto);
-        packing.sent(false, 100, Duration::from_secs(1));
-        packing.sent(true, 100, Duration::from_nanos(1));
+        packing.sent(false, (100, 100), Duration::from_secs(1));
+        packing.sent(true, (100, 10), Duration::from_nanos(1));
         assert!(!packing.compresses(100) && !packing.is_better());
+    }
+
+    #[test]
+    fn what_does_not_become_shorter_is_not_compressed_whatever_the_times_are() {
+        let mut packing = Packing::new(Compression::Auto);
+        packing.sent(false, (CHUNK, CHUNK), Duration::from_millis(10));
+        packing.sent(true, (CHUNK, CHUNK), Duration::from_millis(1));
+        assert!(!packing.is_better());
     }
 }

@@ -67,6 +67,7 @@ fn send_all(
         }
         let length = work.chunks.iter().map(|chunk| chunk.bytes.len()).sum();
         let begin = Instant::now();
+        let mut line = 0;
         let packs = length > 0 && packing.compresses(length);
         for chunk in work.chunks {
             let packed = if packs { packed(&mut compressor, &chunk.bytes)? } else { None };
@@ -78,9 +79,10 @@ fn send_all(
             let mut parts = [IoSlice::new(&header), IoSlice::new(bytes)];
             vectored::write_all(&mut output, &mut parts)?;
             shared.carried.add(chunk.bytes.len(), bytes.len());
+            line += bytes.len();
         }
         output.flush()?;
-        packing.sent(packs, length, begin.elapsed());
+        packing.sent(packs, (length, line), begin.elapsed());
     }
     Ok(())
 }
