@@ -6,6 +6,7 @@
 
 #[path = "../bench/mod.rs"]
 mod bench;
+mod changing;
 mod comparisons;
 mod cut;
 mod ends;
