@@ -432,10 +432,10 @@ pub struct WritingArgs {
     /// Files with several names (hard links) are still replaced.
     #[arg(long)]
     pub inplace: bool,
-    /// Have another host send changed files whole
+    /// Send changed files whole to another host
     ///
-    /// By default, of a file of at least 256 KiB of which DEST has an older version, a SOURCE on another host sends
-    /// only the blocks of 4 KiB that differ. Both hosts read the file to find them.
+    /// By default, if SOURCE and DEST are on different hosts and DEST has an older version of a file of at least
+    /// 256 KiB, only the blocks of 4 KiB that differ are sent. Both hosts read the file to find them.
     #[arg(short = 'W', long)]
     pub whole_file: bool,
     /// Split files larger than SIZE into chunks of SIZE (0: never)

@@ -31,7 +31,7 @@ pub struct RemoteArgs {
     /// TCP congestion control of data streams, such as bbr
     #[arg(long, value_name = "NAME")]
     pub congestion: Option<String>,
-    /// Compression of what goes over data streams
+    /// Whether data streams are compressed (Zstandard)
     #[arg(long, value_name = "WHEN", value_enum, default_value_t, num_args = 0..=1,
         require_equals = true, default_missing_value = "always")]
     pub compress: CompressArg,
@@ -64,12 +64,12 @@ fn streams(text: &str) -> Result<StreamsArg, String> {
 /// When data streams are compressed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum CompressArg {
-    /// While that is faster: measured all the time
+    /// While that is faster, which is measured all the time
     #[default]
     Auto,
-    /// Always
+    /// Also if that is slower
     Always,
-    /// Never
+    /// Not at all
     Never,
 }
 
