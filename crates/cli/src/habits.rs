@@ -167,7 +167,9 @@ mod tests {
         for (typed, meant) in [
             ("dmover sync -aHAXS a b", "dmover sync --sparse=always -aHAX a b"),
             ("dmover sync -rlptgoD a b", "dmover sync -r a b"),
-            ("dmover sync -z --numeric-ids a b", "dmover sync a b"),
+            ("dmover sync --numeric-ids --super a b", "dmover sync a b"),
+            ("dmover sync -z a b", "dmover sync --compress=always a b"),
+            ("dmover sync -az --no-z a b", "dmover sync --compress=always -a --compress=never a b"),
             ("dmover sync -avP --info=progress2 a b", "dmover sync -av a b"),
             ("dmover copy -rp a b", "dmover copy -r a b"),
             ("dmover copy --max-age 2d a b", "dmover copy --newer 2d a b"),
