@@ -98,7 +98,7 @@ const LINES: &[(&str, Outcome)] = &[
     ("sync -a --no-compress -8 -4 --no-motd src dst", Same),
     ("sync -as src dst", Same),
     ("sync -a --track-renames src dst", Same),
-    ("sync -a --compress-level=9 src dst", Says("nothing is compressed")),
+    ("sync -a --compress-level=9 src dst", Says("see --compress")),
     ("sync -a --no-links src dst", Says("follow them by -L")),
     ("sync -a --no-D src dst", Says("devices, FIFOs and sockets are copied")),
     ("sync -a --list-only src dst", Says("-n -i lists")),
