@@ -85,6 +85,8 @@ impl Local<'_> {
         let is_worth = source.fd().is_none()
             && size >= PATCHED_MIN
             && !self.rules.policy.whole_files
+            // copy_file_range(2) shares blocks where it can.
+            && self.rules.policy.reflink != When::Never
             && self.rules.policy.sparse != When::Always;
         // It is read only, and what is made of it is compared with the source, so it may be any file.
         let fd = is_worth.then(|| path::open_file_at(&to.fd, last, false).ok()).flatten()?;
