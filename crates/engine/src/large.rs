@@ -111,7 +111,11 @@ pub(crate) fn open_large(
     let supply = file::supply(engine, level, &planned.record, mover.permit())?;
     let last = file.destination_name.as_bytes();
     let begun = match partial::continue_partial(mover, level, target, file, &supply)? {
-        Some(continued) => continued,
+        Some(continued) => {
+            // What is missing may have bytes of an older version, also where the source has holes.
+            let patched = continued.patched || level.source.is_remote();
+            Begun { patched, ..continued }
+        }
         None => {
             let order = file::order(mover.engine, level, target, &planned);
             match mover.session.begin_large(order, &supply)? {
@@ -252,7 +256,8 @@ fn copy_chunk(mover: &mut Mover<'_>, task: &mut ChunkTask) -> Result<Written, En
         name: large.file.name.as_bytes(),
         to: target,
         last: large.file.destination_name.as_bytes(),
-        patched: large.patched,
+        // An earlier run may have left bytes of an older version, also where the source has holes.
+        patched: large.patched || (mover.lease.task.resumed && level.source.is_remote()),
     };
     let digested = (large.shape, task.range.start);
     let mut open = LargePart::new(order, source, unfinished, digested);
@@ -327,7 +332,7 @@ fn copy_in_steps(
         if open.is_sent_ahead() { chunk::SENT_AHEAD_AT_LEAST } else { chunk::STEP_AT_LEAST };
     while start < task.range.end {
         let usual = mover.session.tools.step.bytes(piece);
-        let step = open.compared_at_once().unwrap_or(usual);
+        let step = open.compared_at_once().map_or(usual, |bytes| bytes.next_multiple_of(piece));
         let begun = Instant::now();
         let end = task.range.end.min(start.saturating_add(step));
         mover.session.copy_part(open, ByteRange { start, end })?;

@@ -109,8 +109,10 @@ impl ContentRules<'_> {
             let wanted = (part.end - at).min(COPIED_AT_ONCE) as usize;
             match copy::copy_range(&older.file, at, transfer.destination, at, wanted) {
                 Ok(KernelAnswer::Done(copied)) if copied > 0 => at += copied as u64,
-                // It ends here, or cannot be read or copied: the rest is sent.
-                _ => break,
+                // It ends here, or cannot be copied like this: the rest is sent.
+                Ok(_) => break,
+                // Some of it may have been copied, so all is compared.
+                Err(_) => return Ok(part.len()),
             }
             transfer.permit.progress();
         }

@@ -88,7 +88,8 @@ impl File {
 
     fn begin_to_read(&self) {
         self.was_read.store(true, Relaxed);
-        self.seen_after(None);
+        // Whoever reads: a helper of the thread that asks later may have seen newer content.
+        *lock(&self.after) = None;
     }
 
     fn no_range(&self) -> EntryError {
