@@ -1,5 +1,5 @@
-//! Large files that were opened a moment ago. Each part of one is a task of its own, which needs no round trip to open it
-//! again, and goes on with the content that another task of the file has asked for and not read.
+//! Large files that were opened a moment ago. Each part of a file is a task of its own. It needs no round trip to open the file
+//! again. If another task has asked for content and has not read it, this one reads it.
 use dmover_model::Version;
 use dmover_observe::lock;
 use dmover_schedule::sync::Mutex;
