@@ -1,4 +1,5 @@
 //! Network interfaces of this host, as proc_net_dev(5) and sysfs have them.
+use std::net::IpAddr;
 use std::path::Path;
 
 /// What an interface has carried since it is up.
@@ -25,6 +26,16 @@ pub fn interfaces() -> Vec<Interface> {
         interface.mbit_per_s = speed.and_then(|speed| speed.trim().parse().ok());
     }
     all
+}
+
+/// The addresses of this host that lead to it from elsewhere. Those that hold in one network segment only are left out.
+pub fn addresses() -> Vec<IpAddr> {
+    let is_of_use = |address: &IpAddr| match address {
+        IpAddr::V4(address) => !address.is_loopback() && !address.is_link_local(),
+        IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
+    };
+    let found = if_addrs::get_if_addrs().unwrap_or_default();
+    found.iter().map(if_addrs::Interface::ip).filter(is_of_use).collect()
 }
 
 fn parse(text: &str) -> Vec<Interface> {

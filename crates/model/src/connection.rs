@@ -5,6 +5,8 @@
 pub enum Protected {
     /// ssh, through which everything goes.
     Ssh,
+    /// The connections of the host of the command to both hosts, through which everything goes.
+    Command,
     /// TLS 1.3.
     Tls,
     /// Codes that show changes; everything can be read.
@@ -18,6 +20,7 @@ impl Protected {
     pub fn word(self) -> &'static str {
         match self {
             Self::Ssh => "ssh",
+            Self::Command => "command",
             Self::Tls => "tls",
             Self::Integrity => "integrity",
             Self::Nothing => "none",

@@ -1,4 +1,5 @@
 //! The far side: greets, and serves requests until the connection is over.
+use dmover_model::Protected;
 use dmover_observe::lock;
 use dmover_schedule::sync::{Condvar, Mutex};
 use dmover_schedule::thread;
@@ -17,7 +18,7 @@ pub trait Service: Send + Sync {
     ///
     /// # Errors
     /// What the channel said; or [`Broken::Cancelled`] with words for the other side.
-    fn serve(&self, request: &[u8], channel: &Channel) -> Result<(), Broken>;
+    fn serve(&self, request: &[u8], channel: &Arc<Channel>) -> Result<(), Broken>;
 }
 
 /// What an agent does.
@@ -89,8 +90,12 @@ pub fn run(
         return AgentEnd::Io(error);
     }
     // Nothing to end: the process ends, and ssh with it.
-    let carrier =
-        Carrier { input: Box::new(input), output: Box::new(output), hang_up: Box::new(|_| ()) };
+    let carrier = Carrier {
+        input: Box::new(input),
+        output: Box::new(output),
+        hang_up: Box::new(|_| ()),
+        protected: Protected::Ssh,
+    };
     let mut terms = own.terms_with(&peer);
     let link = match listening {
         None => carrier.alone(),
@@ -154,7 +159,7 @@ struct Workers {
 
 #[derive(Default)]
 struct Jobs {
-    waiting: VecDeque<(Channel, Vec<u8>)>,
+    waiting: VecDeque<(Arc<Channel>, Vec<u8>)>,
     idle: usize,
     are_over: bool,
 }
@@ -162,7 +167,7 @@ struct Jobs {
 impl Workers {
     fn take(self: &Arc<Self>, channel: Channel, request: Vec<u8>) {
         let mut jobs = lock(&self.jobs);
-        jobs.waiting.push_back((channel, request));
+        jobs.waiting.push_back((Arc::new(channel), request));
         if jobs.idle >= jobs.waiting.len() {
             self.changed.notify_one();
             return;
@@ -188,7 +193,7 @@ impl Workers {
         }
     }
 
-    fn next(&self) -> Option<(Channel, Vec<u8>)> {
+    fn next(&self) -> Option<(Arc<Channel>, Vec<u8>)> {
         let mut jobs = lock(&self.jobs);
         loop {
             if jobs.are_over {
@@ -221,7 +226,7 @@ mod tests {
 
     struct Echo;
     impl Service for Echo {
-        fn serve(&self, request: &[u8], channel: &Channel) -> Result<(), Broken> {
+        fn serve(&self, request: &[u8], channel: &Arc<Channel>) -> Result<(), Broken> {
             match request {
                 b"hang" => loop {
                     std::thread::park();

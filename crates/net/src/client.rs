@@ -1,10 +1,9 @@
 //! The near side: reaches a host, greets the agent there, and asks it.
 use dmover_model::{ConnectionReport, Fatal, PathBytes};
 use dmover_schedule::thread;
-use dmover_wire::agent::{Inspection, Request, UNKNOWN_REQUEST};
+use dmover_wire::agent::{Inspection, Request};
 use dmover_wire::{decode, encode};
-use std::io::Write;
-use std::process::{ChildStdin, ChildStdout};
+use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -12,14 +11,11 @@ use std::time::Duration;
 use crate::agent::{Service, Serving};
 use crate::connection::{Broken, Channel, Connection, Link, SILENCE, Terms};
 use crate::endpoint::RemoteHost;
-use crate::failure::{self, Ended};
+use crate::failure;
 use crate::hello::{Hello, NoHello};
-use crate::remote_command;
-use crate::ssh::{Ssh, SshOptions};
-use crate::streams::{Carrier, Offering, StreamOptions};
-
-/// How long ssh may take to say why it ended.
-const REASON_WITHIN: Duration = Duration::from_secs(5);
+use crate::reach::{Reach, Way};
+use crate::ssh::SshOptions;
+use crate::streams::{Offering, Peer, StreamOptions};
 
 /// How long the agent may take to say what is at its root.
 const ANSWER_WITHIN: Duration = Duration::from_mins(1);
@@ -50,7 +46,7 @@ impl ConnectOptions {
 /// An agent at another host, connected. Dropping it ends the agent.
 #[derive(Debug)]
 pub struct RemoteAgent {
-    // Dropped first, which ends ssh.
+    // Dropped first, which ends what carries it.
     connection: Connection,
     reach: Reach,
     root: PathBytes,
@@ -67,11 +63,27 @@ impl RemoteAgent {
         root: &PathBytes,
         options: &ConnectOptions,
     ) -> Result<Self, Fatal> {
+        Self::greet(Way::by_ssh(host, &options.ssh)?, root, options)
+    }
+
+    /// The agent that answers on a channel to a third host. `host`: the name by which the third host reaches it.
+    ///
+    /// # Errors
+    /// It does not answer, or cannot be used.
+    pub fn through(
+        channel: Channel,
+        host: &str,
+        root: &PathBytes,
+        options: &ConnectOptions,
+    ) -> Result<Self, Fatal> {
+        Self::greet(Way::through(channel, host), root, options)
+    }
+
+    fn greet(way: Way, root: &PathBytes, options: &ConnectOptions) -> Result<Self, Fatal> {
         let mut own = Hello::of_this_program(&options.version);
         own.root = root.clone();
-        let Greeted { link, ssh, hello, terms, host } = Greeted::by(host, own, options)?;
+        let Greeted { link, reach, hello, terms } = Greeted::on(way, own, options)?;
         let connection = Connection::asking(link, terms).map_err(Fatal::Thread)?;
-        let reach = Reach { ssh, host };
         Ok(Self { connection, reach, root: root.clone(), hello })
     }
     /// What the agent said of itself.
@@ -82,6 +94,11 @@ impl RemoteAgent {
     /// The host, as it was named.
     pub fn host(&self) -> &str {
         &self.reach.host
+    }
+
+    /// The name or address of the host, without a user.
+    pub fn name(&self) -> &str {
+        &self.reach.name
     }
 
     /// Sends a request; the answers come on the channel.
@@ -166,12 +183,13 @@ impl RemoteJob {
         options: &ConnectOptions,
     ) -> Result<Self, Fatal> {
         let own = Hello { serves: true, ..Hello::of_this_program(&options.version) };
-        let Greeted { link, ssh, hello, terms, host } = Greeted::by(host, own.clone(), options)?;
+        let way = Way::by_ssh(host, &options.ssh)?;
+        let Greeted { link, reach, hello, terms } = Greeted::on(way, own.clone(), options)?;
         if !hello.serves {
-            return Err(failure::other_version(&host, &own, &hello));
+            return Err(failure::other_version(&reach.host, &own, &hello));
         }
         let serving = Serving::begin(link, terms, service).map_err(Fatal::Thread)?;
-        Ok(Self { serving, reach: Reach { ssh, host } })
+        Ok(Self { serving, reach })
     }
 
     /// Waits until the connection ends, and returns the reason.
@@ -185,119 +203,63 @@ impl RemoteJob {
     }
 }
 
-/// A host that was reached.
-#[derive(Debug)]
-struct Reach {
-    ssh: Arc<Ssh>,
-    host: String,
-}
-
-impl Reach {
-    fn fatal(&self, why: &Broken) -> Fatal {
-        let host = &self.host;
-        match why {
-            Broken::Cancelled(reason) if reason == UNKNOWN_REQUEST => {
-                Fatal::refused(format!("the host '{host}' refuses: {reason}"), ONE_VERSION)
-            }
-            Broken::Cancelled(reason) => {
-                Fatal::unavailable(format!("the host '{host}' refuses: {reason}"), AGAIN)
-            }
-            Broken::Violation(what) => Fatal::refused(
-                format!("the agent at the host '{host}' sent invalid data: {what}"),
-                ONE_VERSION,
-            ),
-            Broken::Ended | Broken::Io(_) => {
-                let status = self.ssh.end(Duration::ZERO);
-                let errors = self.ssh.errors();
-                let ended = Ended { host, status, errors: &errors, agent: None };
-                let why = ended.last_line().map_or_else(|| why.to_string(), str::to_owned);
-                Fatal::unavailable(
-                    format!("the connection to the host '{host}' was lost: {why}"),
-                    AGAIN,
-                )
-            }
-            Broken::Silent(_) | Broken::Closed => Fatal::unavailable(
-                format!("the connection to the host '{host}' was lost: {why}"),
-                AGAIN,
-            ),
-        }
-    }
-}
-
 /// An agent that was started and has greeted.
 struct Greeted {
     link: Link,
-    ssh: Arc<Ssh>,
+    reach: Reach,
     hello: Hello,
     terms: Terms,
-    host: String,
 }
 
 impl Greeted {
-    fn by(host: &RemoteHost, mut own: Hello, options: &ConnectOptions) -> Result<Self, Fatal> {
-        let shown = host.shown();
-        let agent = options.ssh.agent.as_ref();
-        if agent.is_some_and(|agent| agent.0.is_empty() || agent.0.starts_with(b"-")) {
-            return Err(Fatal::refused(
-                "--agent names no program",
-                "name the path of dmover there",
-            ));
-        }
-        let command = remote_command::agent(agent.map(|path| &path.0[..]));
-        let (ssh, mut input, mut output) = Ssh::start(host, &options.ssh, &command)?;
-        let ssh = Arc::new(ssh);
+    fn on(way: Way, mut own: Hello, options: &ConnectOptions) -> Result<Self, Fatal> {
+        let Way { mut input, mut output, reach } = way;
+        let shown = &reach.host;
         own.silence_ms = options.silence.as_millis() as u32;
-        let offering = match options.streams.count {
+        let offering = match options.streams.settings.count {
             0 => None,
-            _ => Some(Offering::new(&options.streams).map_err(Fatal::Thread)?),
+            _ => Some(Offering::new(&options.streams.settings).map_err(Fatal::Thread)?),
         };
         own.offer = offering.as_ref().map(|offering| offering.offer.clone());
-        let peer = match greet(&own, &ssh, (&mut input, &mut output), options.hello_within) {
+        let peer = match greet(&own, &reach, (&mut input, &mut output), options.hello_within) {
             Ok(peer) => peer,
-            Err(Ungreeted::Late(seconds)) => return Err(failure::silent(&shown, seconds)),
+            Err(Ungreeted::Late(seconds)) => return Err(failure::silent(shown, seconds)),
             Err(Ungreeted::Otherwise(NoHello::Text(text))) => {
-                return Err(failure::text(&shown, &text));
+                return Err(failure::text(shown, &text));
             }
             Err(Ungreeted::Otherwise(why)) => {
-                drop(input);
-                let status = ssh.end(REASON_WITHIN);
-                let errors = ssh.errors();
-                if matches!(why, NoHello::Damaged) {
-                    return Err(failure::damaged(&shown));
-                }
-                let ended = Ended { host: &shown, status, errors: &errors, agent };
-                return Err(ended.without_hello());
+                drop(output);
+                let ended = reach.without_hello();
+                let is_damaged = matches!(why, NoHello::Damaged);
+                return Err(if is_damaged { failure::damaged(shown) } else { ended });
             }
         };
         if own.protocols.common(peer.protocols).is_none() {
-            return Err(failure::other_version(&shown, &own, &peer));
+            return Err(failure::other_version(shown, &own, &peer));
         }
         if let Some(refusal) = &peer.refusal {
             let message = format!("the host '{shown}' refuses: {}", refusal.message);
             return Err(Fatal::refused(message, refusal.hint.clone()));
         }
-        let ends = Arc::clone(&ssh);
-        let hang_up = Box::new(move |patience| {
-            ends.end(patience);
-        });
-        let carrier = Carrier { input: Box::new(output), output: Box::new(input), hang_up };
+        let carrier = reach.carrier(input, output);
         let mut terms = own.terms_with(&peer);
         let link = match offering {
             None => carrier.alone(),
             Some(offering) => {
                 let is_here = peer.host == own.host;
-                let with = (host.name.as_str(), is_here, &options.streams);
-                let link = offering.answered(peer.answer.clone(), carrier, with, &mut terms);
+                let to = Peer { name: &reach.name, is_here, spare: reach.spare() };
+                let link = offering.answered(
+                    peer.answer.clone(),
+                    carrier,
+                    (to, &options.streams),
+                    &mut terms,
+                );
                 link.map_err(Fatal::Thread)?
             }
         };
-        Ok(Self { link, terms, ssh, host: shown, hello: peer })
+        Ok(Self { link, terms, reach, hello: peer })
     }
 }
-
-const ONE_VERSION: &str =
-    "use one version of dmover on both hosts; a shell there must not print text";
-const AGAIN: &str = "check the host and the network, then run the same command again";
 
 enum Ungreeted {
     Late(u64),
@@ -307,19 +269,19 @@ enum Ungreeted {
 /// Sends the greeting and waits for that of the other side.
 fn greet(
     own: &Hello,
-    ssh: &Arc<Ssh>,
-    (input, output): (&mut ChildStdin, &mut ChildStdout),
+    reach: &Reach,
+    (input, output): (&mut dyn Read, &mut dyn Write),
     within: Option<Duration>,
 ) -> Result<Hello, Ungreeted> {
     let (greeted, waiting) = mpsc::channel::<()>();
     let is_late = Arc::new(AtomicBool::new(false));
     if let Some(limit) = within {
-        let (ssh, is_late) = (Arc::clone(ssh), Arc::clone(&is_late));
+        let (hang_up, is_late) = (reach.hang_up(), Arc::clone(&is_late));
         let timer = thread::Builder::new().name("net-login".into());
         let started = timer.spawn(move || {
             if waiting.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
                 is_late.store(true, SeqCst);
-                ssh.end(Duration::ZERO);
+                hang_up(Duration::ZERO);
             }
         });
         if let Err(error) = started {
@@ -327,8 +289,8 @@ fn greet(
         }
     }
     // If nobody reads it, the next line says why.
-    let _ = own.write(input).and_then(|()| input.flush());
-    let peer = Hello::read(output);
+    let _ = own.write(output).and_then(|()| output.flush());
+    let peer = Hello::read(input);
     drop(greeted);
     match peer {
         Ok(peer) => Ok(peer),

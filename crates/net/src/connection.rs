@@ -4,6 +4,7 @@
 //! one at a time. Each channel has a window: a sender may be ahead of the receiver by so many bytes, so that a channel
 //! that nobody reads stops no other one. Two threads see to the heartbeats: one sends them, the other one ends the
 //! connection when nothing was heard for too long, even while the first one hangs in a write.
+pub mod bytes;
 mod channel;
 mod pulse;
 mod receive;

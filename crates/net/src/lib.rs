@@ -13,6 +13,7 @@ mod failure;
 pub mod frame;
 pub mod hello;
 pub mod install;
+mod reach;
 mod remote_command;
 mod ssh;
 pub mod streams;
@@ -20,7 +21,7 @@ mod vectored;
 
 pub use client::{ConnectOptions, RemoteAgent, RemoteJob};
 pub use dmover_wire::agent::{Inspection, RootKind};
-pub use dmover_wire::streams::{Compression, Protection};
+pub use dmover_wire::streams::{Compression, Protection, StreamSettings};
 pub use endpoint::{Endpoint, RemoteHost, RemotePath};
 pub use ssh::SshOptions;
 pub use streams::{Notice, StreamOptions};

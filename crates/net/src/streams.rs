@@ -26,7 +26,7 @@ mod worker;
 
 use dmover_host::tcp::Tuning;
 use dmover_model::Protected;
-use dmover_wire::streams::{Compression, Protection, StreamAnswer, StreamOffer};
+use dmover_wire::streams::{Compression, Protection, StreamAnswer, StreamOffer, StreamSettings};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -62,6 +62,13 @@ const MARGIN: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct Notice(pub Arc<dyn Fn(&str) + Send + Sync>);
 
+impl Notice {
+    /// Nobody is told.
+    pub fn nobody() -> Self {
+        Self(Arc::new(|_| ()))
+    }
+}
+
 impl std::fmt::Debug for Notice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Notice")
@@ -71,26 +78,8 @@ impl std::fmt::Debug for Notice {
 /// Which data streams are used.
 #[derive(Debug, Clone)]
 pub struct StreamOptions {
-    /// How many; zero: everything goes through ssh.
-    pub count: u32,
-    /// More are opened, up to [`STREAMS_GROWN`], if the line loses packets.
-    pub grows: bool,
-    /// What protects the bytes.
-    pub protection: Protection,
-    /// The first and the last port on which the other side may listen; zero: any.
-    pub ports: (u16, u16),
-    /// The addresses of the other side; none: those that ssh uses.
-    pub addresses: Vec<String>,
-    /// The address of this side that streams come from.
-    pub from: Option<IpAddr>,
-    /// The congestion control, by the kernel's name.
-    pub congestion: Option<String>,
-    /// Bytes of the buffers of each stream in each direction.
-    pub buffer_bytes: Option<u32>,
-    /// How long both sides keep their ends while the other one cannot be reached.
-    pub patience: Duration,
-    /// Whether what goes over them is compressed.
-    pub compression: Compression,
+    /// What the user wants. At most [`STREAMS_MAX`] streams are opened, and at most [`STREAMS_GROWN`] if their number grows.
+    pub settings: StreamSettings,
     /// Receives what the user should know.
     pub notice: Notice,
 }
@@ -98,7 +87,7 @@ pub struct StreamOptions {
 impl StreamOptions {
     /// No streams beside ssh.
     pub fn none() -> Self {
-        Self {
+        let settings = StreamSettings {
             count: 0,
             grows: false,
             protection: Protection::Full,
@@ -107,14 +96,14 @@ impl StreamOptions {
             from: None,
             congestion: None,
             buffer_bytes: None,
-            patience: PATIENCE,
+            patience_ms: PATIENCE.as_millis() as u32,
             compression: Compression::Auto,
-            notice: Notice(Arc::new(|_| ())),
-        }
+        };
+        Self { settings, notice: Notice::nobody() }
     }
 
     fn tuning(&self) -> Tuning {
-        let Self { congestion, buffer_bytes, from, .. } = self;
+        let StreamSettings { congestion, buffer_bytes, from, .. } = &self.settings;
         Tuning { congestion: congestion.clone(), buffer_bytes: *buffer_bytes, from: *from }
     }
 }
@@ -124,21 +113,28 @@ pub(crate) struct Carrier {
     pub input: Box<dyn Read + Send>,
     pub output: Box<dyn Write + Send>,
     pub hang_up: HangUp,
+    /// What protects bytes that it carries.
+    pub protected: Protected,
 }
 
 impl Carrier {
     /// The connection without streams.
     pub fn alone(self) -> Link {
-        let Self { input, output, hang_up } = self;
+        let Self { input, output, hang_up, .. } = self;
         Link { input, output, hang_up, report: None }
     }
 
     fn with_pool(self, patience: Duration, compression: Compression) -> io::Result<(Pool, HangUp)> {
-        let Self { input, output, hang_up } = self;
+        let Self { input, output, hang_up, .. } = self;
         // What ends ssh, or this process, ends these.
         let spare = Transport { input, output, close: Box::new(|| ()), socket: None };
         Ok((Pool::new(spare, patience, compression)?, hang_up))
     }
+}
+
+/// What the user should know if there are no streams.
+fn without_streams(host: &str, spare: &str, why: &str) -> String {
+    format!("no data streams to {host}, everything goes through {spare}: {why}")
 }
 
 /// Whether to connect to an address that the other side names: it is not to have this host try others of its choice.
@@ -156,6 +152,16 @@ fn protected(protection: Protection) -> Protected {
     }
 }
 
+/// Whom the side that connects looks for.
+pub(crate) struct Peer<'a> {
+    /// What the other host is reached by.
+    pub name: &'a str,
+    /// It says that it is this host.
+    pub is_here: bool,
+    /// What carries everything without streams.
+    pub spare: &'static str,
+}
+
 /// The side that starts the other one: what it offers, and the key for it.
 pub(crate) struct Offering {
     identity: Identity,
@@ -165,21 +171,21 @@ pub(crate) struct Offering {
 impl Offering {
     /// # Errors
     /// The kernel has no random numbers.
-    pub fn new(options: &StreamOptions) -> io::Result<Self> {
+    pub fn new(settings: &StreamSettings) -> io::Result<Self> {
         let identity = Identity::make()?;
         let offer = StreamOffer {
             certificate: identity.certificate(),
-            protection: options.protection,
-            ports: options.ports,
-            congestion: options.congestion.clone(),
-            buffer_bytes: options.buffer_bytes,
-            patience_ms: options.patience.as_millis().try_into().unwrap_or(u32::MAX),
-            compression: options.compression,
+            protection: settings.protection,
+            ports: settings.ports,
+            congestion: settings.congestion.clone(),
+            buffer_bytes: settings.buffer_bytes,
+            patience_ms: settings.patience_ms,
+            compression: settings.compression,
         };
         Ok(Self { identity, offer })
     }
 
-    /// Goes on over streams, if the other side listens. `name`: what ssh reaches it by; `is_here`: it says that it is this host.
+    /// Goes on over streams, if the other side listens.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -187,14 +193,11 @@ impl Offering {
         self,
         answer: Option<StreamAnswer>,
         carrier: Carrier,
-        (name, is_here, options): (&str, bool, &StreamOptions),
+        (to, options): (Peer<'_>, &StreamOptions),
         terms: &mut Terms,
     ) -> io::Result<Link> {
-        let refused = |why: &str| {
-            (options.notice.0)(&format!(
-                "no data streams to {name}, everything goes through ssh: {why}"
-            ));
-        };
+        let Peer { name, is_here, spare } = to;
+        let refused = |why: &str| (options.notice.0)(&without_streams(name, spare, why));
         let (certificate, port, addresses) = match answer {
             Some(StreamAnswer::Listens { certificate, port, addresses }) => {
                 (certificate, port, addresses)
@@ -208,13 +211,16 @@ impl Offering {
                 return Ok(carrier.alone());
             }
         };
-        terms.silence = options.patience + MARGIN;
-        let (pool, hang_up) = carrier.with_pool(options.patience, options.compression)?;
-        let named = if options.addresses.is_empty() {
+        let settings = &options.settings;
+        let patience = Duration::from_millis(settings.patience_ms.into());
+        terms.silence = patience + MARGIN;
+        let spares = carrier.protected;
+        let (pool, hang_up) = carrier.with_pool(patience, settings.compression)?;
+        let named = if settings.addresses.is_empty() {
             let said = addresses.iter().filter(|address| may_dial(address, is_here));
             said.take(ADDRESSES_MAX).cloned().chain([name.to_owned()]).collect()
         } else {
-            options.addresses.clone()
+            settings.addresses.clone()
         };
         let dialer = Dialer {
             pool: pool.clone(),
@@ -222,11 +228,12 @@ impl Offering {
             named,
             port,
             host: name.to_owned(),
+            spare,
             options: options.clone(),
             tuning: options.tuning(),
         };
         dialer.start()?;
-        Ok(pool.link(hang_up, protected(options.protection)))
+        Ok(pool.link(hang_up, (protected(settings.protection), spares)))
     }
 }
 

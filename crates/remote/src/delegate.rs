@@ -1,11 +1,13 @@
 //! The side of the user in a job that another host runs: it serves the sources, prints, and passes signals on.
-use dmover_net::RemoteAgent;
+use dmover_model::FollowLinks;
 use dmover_net::agent::Service;
 use dmover_net::connection::{Broken, Channel};
+use dmover_net::{RemoteAgent, StreamSettings};
 use dmover_observe::lock;
 use dmover_schedule::sync::{Mutex, OnceLock};
-use dmover_wire::agent::UNKNOWN_REQUEST;
-use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream, SOURCE_LOST};
+use dmover_schedule::thread;
+use dmover_wire::agent::{Request, UNKNOWN_REQUEST};
+use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream, ThirdHosts};
 use dmover_wire::{decode, encode};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -20,13 +22,14 @@ pub type Print = dyn Fn(OutputStream, &[u8]) -> std::io::Result<()> + Send + Syn
 pub enum DelegatedSource {
     /// A tree of this host.
     Here(Box<TreeService>),
-    /// A tree of a third host, whose answers pass through here.
-    There(Box<RemoteAgent>),
+    /// A tree of a third host, with which the other side makes a connection, and the symbolic links that the job follows.
+    There(Box<RemoteAgent>, FollowLinks),
 }
 
 /// Serves a job that another host runs.
 pub struct Delegate {
     job: DelegatedJob,
+    third: ThirdHosts,
     sources: Vec<DelegatedSource>,
     print: Box<Print>,
     signals: Mutex<Option<Receiver<i32>>>,
@@ -34,15 +37,21 @@ pub struct Delegate {
 }
 
 impl Delegate {
-    /// A job with its sources in the order of its specification. `signals`: those that the process of the user gets.
+    /// A job with its sources in the order of its specification. `streams`: which data streams the job opens to third hosts;
+    /// `signals`: those that the process of the user gets.
     pub fn new(
         job: DelegatedJob,
-        sources: Vec<DelegatedSource>,
+        (sources, streams): (Vec<DelegatedSource>, StreamSettings),
         print: Box<Print>,
         signals: Receiver<i32>,
     ) -> Arc<Self> {
         let (signals, code) = (Mutex::new(Some(signals)), OnceLock::new());
-        Arc::new(Self { job, sources, print, signals, code })
+        let host = |source: &DelegatedSource| match source {
+            DelegatedSource::Here(_) => None,
+            DelegatedSource::There(agent, _) => Some(agent.name().to_owned()),
+        };
+        let third = ThirdHosts { hosts: sources.iter().map(host).collect(), streams };
+        Arc::new(Self { job, third, sources, print, signals, code })
     }
 
     /// The exit code of the job; `None`: it has not ended in order.
@@ -50,12 +59,40 @@ impl Delegate {
         self.code.get().copied()
     }
 
-    fn serve_source(&self, number: u32, request: &[u8], channel: &Channel) -> Result<(), Broken> {
+    fn serve_source(
+        &self,
+        number: u32,
+        request: &[u8],
+        channel: &Arc<Channel>,
+    ) -> Result<(), Broken> {
         match self.sources.get(number as usize) {
             Some(DelegatedSource::Here(tree)) => tree.serve(request, channel),
-            Some(DelegatedSource::There(agent)) => relay(agent, request, channel),
-            None => Err(Broken::Cancelled("the job has no source of this number".into())),
+            _ => Err(Broken::Cancelled("this host has no source of this number".into())),
         }
+    }
+
+    fn connect(&self, number: u32, channel: &Arc<Channel>) -> Result<(), Broken> {
+        let Some(DelegatedSource::There(agent, follow)) = self.sources.get(number as usize) else {
+            return Err(Broken::Cancelled("no third host has a source of this number".into()));
+        };
+        let lost = |why: &Broken| Broken::Cancelled(agent.fatal(why).to_string());
+        let request = encode(&Request::Connect { follow: *follow });
+        let there = Arc::new(agent.request(&request).map_err(|why| lost(&why))?);
+        let answers = [&there, channel].map(Arc::clone);
+        let named = thread::Builder::new().name("third-host".into());
+        let answering = named.spawn(move || {
+            let [there, channel] = answers;
+            pass_on(&there, &channel)
+        });
+        let answering = answering.map_err(|error| {
+            Broken::Cancelled(format!("cannot start a thread for a connection: {error}"))
+        })?;
+        pass_on(channel, &there);
+        if let Some(why) = answering.join().ok().flatten() {
+            // What has become of the third host is known here, and not at the other side.
+            return Err(lost(&why));
+        }
+        Ok(())
     }
 
     /// Sends signals until the other side has gone.
@@ -78,27 +115,31 @@ impl Delegate {
     }
 }
 
-/// Passes a request on to the agent of a third host, and its answers back.
-fn relay(agent: &RemoteAgent, request: &[u8], channel: &Channel) -> Result<(), Broken> {
-    let gone = |why: Broken| match why {
-        Broken::Cancelled(words) => Broken::Cancelled(words),
-        why => Broken::Cancelled(format!("{SOURCE_LOST}{}", agent.fatal(&why))),
-    };
-    let there = agent.request(request).map_err(gone)?;
-    there.finish().map_err(gone)?;
-    while let Some(answer) = there.receive().map_err(gone)? {
-        channel.send(&answer)?;
+/// Passes messages on until there are no more. If one side has gone, so does the other one.
+fn pass_on(from: &Channel, to: &Channel) -> Option<Broken> {
+    loop {
+        let passed = match from.receive() {
+            Ok(Some(message)) => to.send(&message),
+            Ok(None) => return to.finish().err(),
+            Err(why) => Err(why),
+        };
+        if let Err(why) = passed {
+            to.cancel(&why.to_string());
+            from.cancel(&why.to_string());
+            return Some(why);
+        }
     }
-    Ok(())
 }
 
 impl Service for Delegate {
-    fn serve(&self, request: &[u8], channel: &Channel) -> Result<(), Broken> {
+    fn serve(&self, request: &[u8], channel: &Arc<Channel>) -> Result<(), Broken> {
         match decode(request) {
             Ok(DelegateRequest::Job) => send(channel, &encode(&self.job)),
+            Ok(DelegateRequest::ThirdHosts) => send(channel, &encode(&self.third)),
             Ok(DelegateRequest::Source { number, request }) => {
                 self.serve_source(number, &request, channel)
             }
+            Ok(DelegateRequest::Connect { number }) => self.connect(number, channel),
             Ok(DelegateRequest::Signals) => self.send_signals(channel),
             Ok(DelegateRequest::Output(stream)) => self.print(stream, channel),
             Ok(DelegateRequest::Ended(code)) => {

@@ -4,11 +4,12 @@ use bytes::Bytes;
 use dmover_model::{AttributeSet, ConnectionReport, Fatal, FollowLinks, PathBytes};
 use dmover_net::connection::{Broken, Channel, Connection};
 use dmover_net::frame::PAYLOAD_MAX;
+use dmover_net::{ConnectOptions, RemoteAgent};
 use dmover_schedule::thread;
 use dmover_schedule::thread::JoinHandle;
 use dmover_tree::{RemoteTree, RemoteTrees};
 use dmover_wire::agent::WithHead;
-use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream, SOURCE_LOST};
+use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream, ThirdHosts};
 use dmover_wire::{decode, encode};
 use std::io::Read;
 use std::sync::Arc;
@@ -46,15 +47,31 @@ impl Delegated {
         job.map_err(|why| lost(&why))
     }
 
-    /// The sources of the job. `named`: as its specification has them; `typed`: as the user has typed them.
+    /// The sources of the job. `named`: as its specification has them; `options`: how third hosts are reached, but for the
+    /// settings of data streams, which are those of the user.
+    ///
+    /// # Errors
+    /// The connection is over.
     pub fn sources(
         &self,
-        named: Vec<PathBytes>,
-        typed: Vec<PathBytes>,
+        named: &[PathBytes],
+        job: &DelegatedJob,
         (preserve, with_head): (AttributeSet, WithHead),
-    ) -> DelegatedSources {
+        mut options: ConnectOptions,
+    ) -> Result<DelegatedSources, Fatal> {
+        let asked = self.connection.request(&encode(&DelegateRequest::ThirdHosts));
+        let third: Result<ThirdHosts, _> = asked.and_then(|channel| {
+            channel.finish()?;
+            receive(&channel)
+        });
+        let third = third.map_err(|why| lost(&why))?;
+        options.streams.settings = third.streams;
+        let known = named.iter().zip(&job.typed).zip(&third.hosts);
+        let sources =
+            known.map(|((named, typed), host)| (named.clone(), typed.clone(), host.clone()));
         let connection = Arc::clone(&self.connection);
-        DelegatedSources { connection, named, typed, preserve, with_head }
+        let sources = sources.collect();
+        Ok(DelegatedSources { connection, sources, preserve, with_head, options })
     }
 
     /// Calls `each` with every signal that the process of the user gets, on a thread.
@@ -133,28 +150,41 @@ fn lost(why: &Broken) -> Fatal {
 #[derive(Debug)]
 pub struct DelegatedSources {
     connection: Arc<Connection>,
-    named: Vec<PathBytes>,
-    typed: Vec<PathBytes>,
+    /// Each as the job and as the user has named it, and the third host that has it.
+    sources: Vec<(PathBytes, PathBytes, Option<String>)>,
     preserve: AttributeSet,
     with_head: WithHead,
+    options: ConnectOptions,
+}
+
+impl DelegatedSources {
+    /// A connection of this host with the agent at a third one, which the host of the command has made possible.
+    fn connect(&self, number: u32, host: &str) -> Result<RemoteAgent, Fatal> {
+        let request = encode(&DelegateRequest::Connect { number });
+        let channel = self.connection.request(&request).map_err(|why| lost(&why))?;
+        // The agent serves one root, whatever is asked for.
+        RemoteAgent::through(channel, host, &PathBytes::default(), &self.options)
+    }
 }
 
 impl RemoteTrees for DelegatedSources {
     fn open(&self, named: &PathBytes, follow: FollowLinks) -> Result<Arc<dyn RemoteTree>, Fatal> {
-        let found = self.named.iter().position(|known| known == named);
-        let Some((number, typed)) = found.and_then(|at| Some((at, self.typed.get(at)?))) else {
+        let mut known = (0..).zip(&self.sources);
+        let Some((number, (_, typed, host))) = known.find(|(_, source)| source.0 == *named) else {
             let message = format!("'{}' is no source of this job", named.to_path().display());
             return Err(Fatal::refused(message, "use one version of dmover on both hosts"));
         };
-        let number = u32::try_from(number).unwrap_or(u32::MAX);
-        let line = SourceLine { connection: Arc::clone(&self.connection), number };
+        let line: Arc<dyn Line> = match host {
+            Some(host) => Arc::new(self.connect(number, host)?),
+            None => Arc::new(SourceLine { connection: Arc::clone(&self.connection), number }),
+        };
         let (preserve, with_head) = (self.preserve, self.with_head.clone());
         let opening = Opening { display: typed.clone(), follow, preserve, with_head };
-        Ok(Arc::new(RemoteSource::open(Arc::new(line), opening)?))
+        Ok(Arc::new(RemoteSource::open(line, opening)?))
     }
 
     fn names(&self, path: &PathBytes) -> bool {
-        self.named.contains(path)
+        self.sources.iter().any(|(named, ..)| named == path)
     }
 }
 
@@ -195,9 +225,6 @@ impl Line for SourceLine {
 
     fn fatal(&self, why: &Broken) -> Fatal {
         match why {
-            Broken::Cancelled(reason) if reason.starts_with(SOURCE_LOST) => {
-                Fatal::unavailable(reason, "check the network, then run the same command again")
-            }
             Broken::Cancelled(reason) => Fatal::refused(
                 format!("the host of the command refuses: {reason}"),
                 "use one version of dmover on both hosts",

@@ -17,6 +17,6 @@ pub use delegate::{Delegate, DelegatedSource, Print};
 pub use delegated::{Delegated, DelegatedSources};
 pub use dmover_wire::agent::WithHead;
 pub use dmover_wire::delegation::{DelegatedJob, OutputStream};
-pub use serve::TreeService;
+pub use serve::{Introduction, TreeService};
 pub use source::{Line, Opening, RemoteSource};
 pub use sources::{Sources, connect};

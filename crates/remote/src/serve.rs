@@ -1,7 +1,8 @@
 //! The far side: serves one tree of this host.
 use dmover_model::{EntryKind, FollowLinks, PathBytes};
-use dmover_net::agent::Service;
-use dmover_net::connection::{Broken, Channel};
+use dmover_net::agent::{self, Role, Service};
+use dmover_net::connection::{Broken, Channel, bytes};
+use dmover_net::hello::{Hello, Refusal};
 use dmover_schedule::sync::RwLock;
 use dmover_wire::agent::{Begin, Begun, Inspection, Request, RootKind, UNKNOWN_REQUEST};
 use dmover_wire::{decode, encode};
@@ -20,12 +21,23 @@ mod progress;
 mod tree;
 mod walk;
 
+/// How an agent introduces itself to a third host.
+#[derive(Debug, Clone)]
+pub struct Introduction {
+    /// Its greeting.
+    pub hello: Hello,
+    /// The addresses by which third hosts may reach this one, the best one first.
+    pub addresses: Vec<String>,
+}
+
 /// Serves one root to one job. Requests may come at the same time, each on a thread of its own.
 #[derive(Debug)]
 pub struct TreeService {
     path: PathBytes,
     /// The only way of following symbolic links that the other side may ask for.
     follow: Option<FollowLinks>,
+    /// How this side greets a third host that reads the root as well; `None`: none does.
+    third: Option<Introduction>,
     /// What the pass that began last reads.
     tree: RwLock<Option<Arc<Tree>>>,
 }
@@ -33,13 +45,37 @@ pub struct TreeService {
 impl TreeService {
     /// Serves the root at a path. Nothing is opened before the other side begins.
     pub fn new(path: PathBytes) -> Self {
-        Self { path, follow: None, tree: RwLock::default() }
+        Self { path, follow: None, third: None, tree: RwLock::default() }
+    }
+
+    /// The same, also for a third host if the other side asks for that.
+    #[must_use]
+    pub fn introduced(self, introduction: Introduction) -> Self {
+        Self { third: Some(introduction), ..self }
     }
 
     /// Serves a root to a host that may read nothing but what the job of this host names. `follow`: which symbolic links the job
     /// follows.
     pub fn following(path: PathBytes, follow: FollowLinks) -> Self {
         Self { follow: Some(follow), ..Self::new(path) }
+    }
+
+    /// Serves the root to a third host, until its connection ends.
+    fn connect(&self, follow: FollowLinks, channel: &Arc<Channel>) -> Result<(), Broken> {
+        let Some(Introduction { hello, addresses }) = self.third.clone() else {
+            return Err(Broken::Cancelled("this host serves one other host".into()));
+        };
+        let (input, output) = bytes::of(channel);
+        let end = agent::run(input, output, (hello, addresses), |peer| {
+            if peer.serves {
+                let hint = "use one version of dmover on all hosts".into();
+                return Err(Refusal { message: "this host only reads".into(), hint });
+            }
+            Ok(Role::Serves(Arc::new(Self::following(self.path.clone(), follow))))
+        });
+        tracing::debug!(?end, "the connection of a third host ends");
+        channel.cancel("it was closed");
+        Ok(())
     }
 
     fn inspect(&self) -> Inspection {
@@ -81,7 +117,7 @@ impl TreeService {
 }
 
 impl Service for TreeService {
-    fn serve(&self, request: &[u8], channel: &Channel) -> Result<(), Broken> {
+    fn serve(&self, request: &[u8], channel: &Arc<Channel>) -> Result<(), Broken> {
         let request = decode(request).map_err(|error| {
             tracing::debug!(%error, "a request cannot be read");
             Broken::Cancelled(UNKNOWN_REQUEST.into())
@@ -89,11 +125,12 @@ impl Service for TreeService {
         match request {
             Request::Inspect => return channel.send(&encode(&self.inspect())),
             Request::Begin(begin) => return send(channel, &encode(&self.begin(begin)?)),
+            Request::Connect { follow } => return self.connect(follow, channel),
             _ => {}
         }
         let tree = self.tree().ok_or_else(|| Broken::Cancelled("no tree was opened".into()))?;
         match request {
-            Request::Inspect | Request::Begin(_) => Ok(()),
+            Request::Inspect | Request::Begin(_) | Request::Connect { .. } => Ok(()),
             Request::Open { at, follows } => send(channel, &encode(&tree.open_at(&at, follows))),
             Request::Enter { directory, name, follows } => {
                 send(channel, &encode(&tree.enter(&directory, &name, follows)))

@@ -118,6 +118,13 @@ pub enum Request {
         /// What the other side has. The file must be as long.
         known: Vec<KnownBlocks>,
     },
+    /// Serves the root to a third host as well, on a connection of its own: the messages of the channel are its bytes in both
+    /// directions, beginning with the greetings. The third host may ask for data streams, which do not pass the host that
+    /// sends this request.
+    Connect {
+        /// The only way of following symbolic links that the third host may ask for.
+        follow: FollowLinks,
+    },
 }
 
 /// Why a request is refused that this version does not have.

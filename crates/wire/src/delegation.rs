@@ -1,18 +1,16 @@
 //! The messages of a job that runs at the host of its destination, while its user and its sources are at another host.
 //!
 //! The host that runs the job asks. Each request opens a channel.
+use crate::streams::StreamSettings;
 use dmover_model::PathBytes;
 use serde::{Deserialize, Serialize};
-
-/// How the reason begins with which requests about a source end after the connection to its host was lost.
-pub const SOURCE_LOST: &str = "the source is lost: ";
 
 /// A request: the first message of a channel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DelegateRequest {
     /// What to run; answered with a [`DelegatedJob`].
     Job,
-    /// A request about a source, as [`crate::agent`] describes it, with the same answers.
+    /// A request about a source of the host of the command, as [`crate::agent`] describes it, with the same answers.
     Source {
         /// The number of the source in the job.
         number: u32,
@@ -26,6 +24,23 @@ pub enum DelegateRequest {
     Output(OutputStream),
     /// The job has ended, with this exit code. Nothing follows.
     Ended(u8),
+    /// Connects with the agent of a source on a third host: the messages of the channel are the bytes of the connection in both
+    /// directions, beginning with the greetings.
+    Connect {
+        /// The number of the source in the job.
+        number: u32,
+    },
+    /// Which sources are on third hosts; answered with [`ThirdHosts`].
+    ThirdHosts,
+}
+
+/// The third hosts that have sources of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThirdHosts {
+    /// For each source, the name of its host; `None`: the host of the command has it.
+    pub hosts: Vec<Option<String>>,
+    /// Which data streams are opened to them.
+    pub streams: StreamSettings,
 }
 
 /// Where a job prints.

@@ -1,4 +1,5 @@
 //! How two sides agree on data streams: the fields of their greetings about them.
+use core::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 /// What protects the bytes on data streams. Who opens a stream is always proved.
@@ -23,6 +24,31 @@ pub enum Compression {
     Always,
     /// Nothing.
     Never,
+}
+
+/// Which data streams a user wants.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamSettings {
+    /// How many; zero: none.
+    pub count: u32,
+    /// More are opened if the line loses packets.
+    pub grows: bool,
+    /// What protects the bytes.
+    pub protection: Protection,
+    /// The first and the last port on which the accepting side may listen; zero: any.
+    pub ports: (u16, u16),
+    /// The names or addresses of the accepting side; none: those that it says itself, and that by which it was reached.
+    pub addresses: Vec<String>,
+    /// The address of the connecting side that streams come from.
+    pub from: Option<IpAddr>,
+    /// The congestion control of both sides, by the kernel's name.
+    pub congestion: Option<String>,
+    /// Bytes of the buffers of each stream in each direction.
+    pub buffer_bytes: Option<u32>,
+    /// How long both sides keep their ends while the other one cannot be reached, in milliseconds.
+    pub patience_ms: u32,
+    /// Whether chunks are compressed.
+    pub compression: Compression,
 }
 
 /// What the side that has started the other one asks for.

@@ -17,7 +17,7 @@ use super::agent::{
     Answer, Begun, ContentPart, DigestPart, Head, Inspection, ListPart, PIECES_MAX, Request,
     SHORT_MAX, WalkPart, encode_content, encode_content_into,
 };
-use super::delegation::{DelegateRequest, DelegatedJob};
+use super::delegation::{DelegateRequest, DelegatedJob, ThirdHosts};
 use super::encoding::from_plain;
 use super::*;
 use arbitrary::arbitrary;
@@ -27,7 +27,8 @@ macro_rules! for_each_message {
     ($function:ident $arguments:tt) => {
         for_each_message!(@ $function $arguments Call Reply TaskMessage OutcomeMessage LogMessage
             Broadcast PoolMessage Request Begun Inspection MetadataAnswer Looks AttributesAnswer
-            HeadAnswers WalkPart ListPart ContentPart NextDataAnswer DigestPart DelegateRequest DelegatedJob)
+            HeadAnswers WalkPart ListPart ContentPart NextDataAnswer DigestPart DelegateRequest DelegatedJob
+            ThirdHosts)
     };
     (@ $function:ident $arguments:tt $($type:ident)*) => {
         $($function::<$type> $arguments;)*

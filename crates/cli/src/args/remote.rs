@@ -22,10 +22,10 @@ pub struct RemoteArgs {
     /// Ports on which HOST may listen for data streams; 0: any
     #[arg(long, value_name = "PORT[-PORT]", default_value = "50000-51000", value_parser = ports)]
     pub data_ports: (u16, u16),
-    /// Name or address of HOST for data streams (default: as ssh reaches it)
+    /// Name or address of HOST for data streams (default: as ssh reaches it); of two hosts, that of SOURCE
     #[arg(long, value_name = "ADDRESS")]
     pub data_address: Vec<String>,
-    /// Address of this host that data streams come from
+    /// Address of this host that data streams come from; if DEST and SOURCE are on other hosts, of that of DEST
     #[arg(long, value_name = "ADDRESS")]
     pub data_from: Option<IpAddr>,
     /// TCP congestion control of data streams, such as bbr

@@ -8,7 +8,7 @@ use dmover_net::install::{Installed, Limits, install, this_machine};
 use dmover_net::{
     ConnectOptions, Endpoint, Inspection, RemoteAgent, RemoteHost, RootKind, SshOptions,
 };
-use dmover_remote::TreeService;
+use dmover_remote::{Introduction, TreeService};
 use dmover_schedule::time::Instant;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -207,6 +207,14 @@ fn addresses() -> Vec<String> {
     connection.split(' ').nth(2).map(str::to_owned).into_iter().collect()
 }
 
+/// The same, and the others of this host: third hosts may be in another network.
+fn for_third_hosts() -> Vec<String> {
+    let mut all = addresses();
+    let others = dmover_host::network::addresses().into_iter().map(|address| address.to_string());
+    all.extend(others.filter(|address| !addresses().contains(address)));
+    all
+}
+
 /// `--stdio`.
 fn serve() -> Result<(), Fatal> {
     if std::io::stdin().is_terminal() {
@@ -228,11 +236,12 @@ fn serve() -> Result<(), Fatal> {
     }
     // Directories and files stay open between requests.
     dmover_host::process::raise_open_files();
+    let introduction = Introduction { hello: own.clone(), addresses: for_third_hosts() };
     let end = dmover_net::agent::run(input, output, (own, addresses()), |peer| {
         Ok(if peer.serves {
             Role::Asks(Box::new(delegated::run))
         } else {
-            Role::Serves(Arc::new(TreeService::new(peer.root.clone())))
+            Role::Serves(Arc::new(TreeService::new(peer.root.clone()).introduced(introduction)))
         })
     });
     tracing::debug!(?end, "the agent ends");

@@ -1,7 +1,9 @@
 //! Jobs whose DEST is on another host: dmover there runs them, and this process serves the sources and prints.
 use dmover_model::{Fatal, FollowLinks, JobSpec, PathBytes};
 use dmover_net::connection::Broken;
-use dmover_net::{ConnectOptions, Endpoint, RemoteAgent, RemoteHost, RemoteJob, RemotePath};
+use dmover_net::{
+    ConnectOptions, Endpoint, Notice, RemoteAgent, RemoteHost, RemoteJob, RemotePath,
+};
 use dmover_remote::{Delegate, DelegatedJob, DelegatedSource, OutputStream, Print, TreeService};
 use dmover_schedule::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -9,6 +11,7 @@ use signal_hook::iterator::Signals;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 
 use super::remote::connect_options;
@@ -44,7 +47,7 @@ pub(super) fn run(spec: &JobSpec, remote: &RemoteArgs, limits: &Limits<'_>) -> O
         Err(error) => return Some(failed(&error)),
     };
     let ended =
-        limits.refuse().and_then(|()| delegate(spec, &destination, &connect_options(remote)));
+        limits.refuse().and_then(|()| delegate(spec, &destination, connect_options(remote)));
     Some(ended.unwrap_or_else(|error| failed(&error)))
 }
 
@@ -94,7 +97,8 @@ impl Sources {
         }
         let connect = |source: &RemotePath| {
             let agent = RemoteAgent::connect(&source.host, &source.path, options)?;
-            Ok((source.typed.clone(), DelegatedSource::There(Box::new(agent))))
+            let served = DelegatedSource::There(Box::new(agent), spec.selection.follow);
+            Ok((source.typed.clone(), served))
         };
         remote.iter().map(connect).collect::<Result<_, Fatal>>().map(Some)
     }
@@ -117,7 +121,8 @@ fn here(source: &PathBytes, follow: FollowLinks) -> Result<(PathBytes, Delegated
     let host = dmover_host::name();
     let path = absolute.as_os_str().as_bytes();
     let named = PathBytes([host.as_bytes(), b":", path].concat());
-    Ok((named, DelegatedSource::Here(Box::new(TreeService::following(source.clone(), follow)))))
+    let service = TreeService::following(source.clone(), follow);
+    Ok((named, DelegatedSource::Here(Box::new(service))))
 }
 
 fn there(source: &PathBytes) -> Result<RemotePath, Fatal> {
@@ -139,8 +144,17 @@ fn shown_host(typed: &RemotePath) -> PathBytes {
 fn delegate(
     spec: &JobSpec,
     destination: &RemotePath,
-    options: &ConnectOptions,
+    mut options: ConnectOptions,
 ) -> Result<ExitCode, Fatal> {
+    let streams = options.streams.settings.clone();
+    if spec.sources_are_remote {
+        // What the user has chosen is for the streams between the two other hosts. Those of this host are used only if there
+        // are none.
+        let of_this_host = &mut options.streams;
+        (of_this_host.settings.addresses, of_this_host.settings.from) = (Vec::new(), None);
+        of_this_host.notice = Notice(Arc::new(|text| tracing::info!(text)));
+    }
+    let options = &options;
     let sources = Sources::of(spec, &destination.host, options)?;
     let mut there = spec.clone();
     there.destination = destination.path.clone();
@@ -164,7 +178,7 @@ fn delegate(
     };
     let (sender, received) = mpsc::channel();
     let served = sources.unwrap_or_default().served;
-    let delegate = Delegate::new(job, served, printer(sender.clone()), received);
+    let delegate = Delegate::new(job, (served, streams), printer(sender.clone()), received);
     let running = RemoteJob::start(&destination.host, delegate.clone(), options)?;
     pass_on_signals(sender)?;
     let why = running.wait();

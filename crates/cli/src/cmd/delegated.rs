@@ -3,6 +3,7 @@ use clap::FromArgMatches;
 use dmover_engine::RemoteTrees;
 use dmover_model::{ExitCode as Code, Fatal, JobSpec, PathBytes};
 use dmover_net::connection::Connection;
+use dmover_net::{ConnectOptions, SshOptions};
 use dmover_remote::{Delegated, DelegatedJob, OutputStream};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::remote::with_head;
+use super::remote::{LOGIN_WITHIN, VERSION, told, with_head};
 use super::run::exit;
 use super::{copy, sync, verify};
 use crate::args::{Cli, Verb};
@@ -45,7 +46,7 @@ pub(super) fn run(connection: Connection) {
             return;
         }
     };
-    let code = code_of(start(&delegated, job));
+    let code = code_of(start(&delegated, &job));
     print::flush();
     // Everything that was printed has to arrive before the end is told.
     if dmover_host::process::release_output().is_ok() {
@@ -64,6 +65,24 @@ fn forward(delegated: &Delegated) -> Result<[dmover_schedule::thread::JoinHandle
     Ok([output, errors])
 }
 
+/// What opens the sources; `None`: they are of this host.
+fn remote_sources(
+    delegated: &Delegated,
+    job: &DelegatedJob,
+    spec: &JobSpec,
+) -> Result<Option<Arc<dyn RemoteTrees>>, Fatal> {
+    if !spec.sources_are_remote {
+        return Ok(None);
+    }
+    // ssh of the host of the command reaches third hosts.
+    let mut options = ConnectOptions::new(SshOptions::default(), VERSION);
+    options.hello_within = Some(LOGIN_WITHIN);
+    options.streams.notice = told();
+    let reads = (spec.policy.preserve, with_head(spec));
+    let sources = delegated.sources(&spec.sources, job, reads, options)?;
+    Ok(Some(Arc::new(sources)))
+}
+
 /// What the user has put before a path, without the colon and what follows it.
 fn host_name(before: &[u8]) -> &[u8] {
     &before[..before.iter().rposition(|byte| *byte == b':').unwrap_or(before.len())]
@@ -74,7 +93,7 @@ fn code_of(code: ExitCode) -> u8 {
     (0..=u8::MAX).find(|number| ExitCode::from(*number) == code).unwrap_or(Code::Fatal.code())
 }
 
-fn start(delegated: &Delegated, job: DelegatedJob) -> ExitCode {
+fn start(delegated: &Delegated, job: &DelegatedJob) -> ExitCode {
     if let Some(columns) = job.columns {
         screen::is_elsewhere(columns);
     }
@@ -104,11 +123,13 @@ fn start(delegated: &Delegated, job: DelegatedJob) -> ExitCode {
         failure("cannot read the command line of the other host", other_version);
         return exit(Code::Usage);
     };
-    let remote = spec.sources_are_remote.then(|| {
-        let reads = (spec.policy.preserve, with_head(&spec));
-        let sources = delegated.sources(spec.sources.clone(), job.typed, reads);
-        Arc::new(sources) as Arc<dyn RemoteTrees>
-    });
+    let remote = match remote_sources(delegated, job, &spec) {
+        Ok(remote) => remote,
+        Err(error) => {
+            failure(&error.to_string(), &error.hint());
+            return exit(error.exit_code());
+        }
+    };
     let mut received = Received { spec, remote };
     match cli.verb {
         Verb::Copy(args) => copy::run_received(&args, received),

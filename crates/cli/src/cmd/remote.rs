@@ -2,7 +2,9 @@
 use dmover_engine::RemoteTrees;
 use dmover_model::{Fatal, JobSpec, PathBytes, Verb};
 use dmover_net::streams::STREAMS;
-use dmover_net::{Compression, ConnectOptions, Notice, Protection, SshOptions, StreamOptions};
+use dmover_net::{
+    Compression, ConnectOptions, Notice, Protection, SshOptions, StreamOptions, StreamSettings,
+};
 use dmover_remote::{Sources, WithHead};
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -15,17 +17,22 @@ use crate::print::{is_conversation, one_line, say};
 pub(super) fn connect_options(args: &RemoteArgs) -> ConnectOptions {
     let mut options = ConnectOptions::new(ssh_options(args), VERSION);
     options.hello_within = login_limit();
-    options.streams = stream_options(args);
+    options.streams = StreamOptions { settings: stream_settings(args), notice: told() };
     options
 }
 
+/// The user is told what he should know of data streams.
+pub(super) fn told() -> Notice {
+    Notice(Arc::new(|text| say(&format!("dmover: {}", one_line(text)))))
+}
+
 /// Which data streams are used beside ssh.
-fn stream_options(args: &RemoteArgs) -> StreamOptions {
+fn stream_settings(args: &RemoteArgs) -> StreamSettings {
     let (count, grows) = match args.streams {
         StreamsArg::Auto => (STREAMS, true),
         StreamsArg::Count(count) => (count, false),
     };
-    StreamOptions {
+    StreamSettings {
         count,
         grows,
         protection: match args.encrypt {
@@ -43,14 +50,13 @@ fn stream_options(args: &RemoteArgs) -> StreamOptions {
             CompressArg::Always => Compression::Always,
             CompressArg::Never => Compression::Never,
         },
-        patience: Duration::from_millis(args.reconnect_for),
-        notice: Notice(Arc::new(|text| say(&format!("dmover: {}", one_line(text))))),
+        patience_ms: u32::try_from(args.reconnect_for).unwrap_or(u32::MAX),
     }
 }
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The limit for a login without a user who could be asked for a password.
-const LOGIN_WITHIN: Duration = Duration::from_mins(1);
+pub(super) const LOGIN_WITHIN: Duration = Duration::from_mins(1);
 
 /// How ssh and the agent are started.
 fn ssh_options(args: &RemoteArgs) -> SshOptions {

@@ -207,7 +207,7 @@ pub const HABITS: &[Habit] = &[
     row(&["-e", "--rsh"], BOTH, Renamed("--ssh-command")),
     row(&["--rsync-path"], BOTH, Refused("--agent names the path of dmover at the other host")),
     row(&["--blocking-io"], BOTH, Ignored("it makes no difference with ssh")),
-    row(&["-3"], BOTH, Ignored("content between two other hosts passes through this one")),
+    row(&["-3"], BOTH, Ignored("two other hosts exchange content directly if a port is open")),
     row(
         &["-F"],
         BOTH,

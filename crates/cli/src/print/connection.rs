@@ -9,11 +9,12 @@ use super::json::path_fields;
 /// One line without a label.
 pub(crate) fn words(source: &PathBytes, known: &ConnectionReport) -> String {
     let source = quoted(&source.0);
-    if known.protected == Protected::Ssh {
-        return format!("{source}: through ssh, without data streams");
-    }
     let protected = match known.protected {
-        Protected::Tls | Protected::Ssh => "TLS 1.3",
+        Protected::Ssh => return format!("{source}: through ssh, without data streams"),
+        Protected::Command => {
+            return format!("{source}: through the host of the command, without data streams");
+        }
+        Protected::Tls => "TLS 1.3",
         Protected::Integrity => "not encrypted, changes are noticed",
         Protected::Nothing => "NOT PROTECTED",
     };

@@ -39,17 +39,27 @@ pub struct Ends {
 
 impl Ends {
     pub fn start() -> Self {
-        Self::around(Bench::new(), None)
+        Self::around(|_| Bench::new(), None)
+    }
+
+    /// With the command on a host of its own, `near`, whose traffic can be counted.
+    pub fn with_near_host() -> Self {
+        Self::around(
+            |cluster| Bench::new().with(|dmover| dmover.wrapped(cluster.host("near").words())),
+            None,
+        )
     }
 
     /// With trees on ext4, which has every attribute. `None`: there are no loop devices here, which is told.
     pub fn on_disk(test: &str) -> Option<Self> {
         let image = Image::create_or_skip(test, FileSystem::Ext4, 900 << 20)?;
-        Some(Self::around(Bench::inside(image.path()), Some(image)))
+        let bench = Bench::inside(image.path());
+        Some(Self::around(|_| bench, Some(image)))
     }
 
-    fn around(bench: Bench, image: Option<Mounted>) -> Self {
-        let cluster = Cluster::new(&["far", "other"]).unwrap();
+    fn around(bench: impl FnOnce(&Cluster) -> Bench, image: Option<Mounted>) -> Self {
+        let cluster = Cluster::new(&["far", "other", "near"]).unwrap();
+        let bench = bench(&cluster);
         let force = "ForceCommand cd \"$HOME\"; exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"\n";
         let servers: Vec<Sshd> = ["far", "other"]
             .map(|name| Sshd::start_with(cluster.host(name), force).unwrap())
@@ -190,6 +200,12 @@ macro_rules! ends {
             dmover_testkit::skip!("{why}");
         }
         $crate::ends::Ends::start()
+    }};
+    (with near host) => {{
+        if let Some(why) = $crate::ends::missing() {
+            dmover_testkit::skip!("{why}");
+        }
+        $crate::ends::Ends::with_near_host()
     }};
     ($test:expr) => {{
         if let Some(why) = $crate::ends::missing() {

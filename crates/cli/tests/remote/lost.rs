@@ -19,7 +19,7 @@ fn connect(far: &Far, silence: Duration) -> RemoteAgent {
     RemoteAgent::connect(&host, &PathBytes(b"/".to_vec()), &options).unwrap()
 }
 
-fn kill(pid: u32) {
+pub fn kill(pid: u32) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
 }
 

@@ -24,6 +24,7 @@ mod streams;
 mod sums;
 mod synced;
 mod targets;
+mod third;
 mod traffic;
 mod trees;
 

@@ -102,8 +102,11 @@ impl Channel {
         assert_length(message);
         let cost = cost(message.len());
         let mut inner = lock(&self.state.inner);
-        assert!(!inner.has_ended, "a message after the end");
+        assert!(!inner.has_ended || inner.is_dropped, "a message after the end");
         loop {
+            if inner.is_dropped {
+                return Err(Broken::Closed);
+            }
             if let Some(reason) = &inner.cancelled {
                 return Err(Broken::Cancelled(reason.clone()));
             }
@@ -171,6 +174,9 @@ impl Channel {
             if inner.is_complete {
                 return Some(Ok(None));
             }
+            if inner.is_dropped {
+                return Some(Err(Broken::Closed));
+            }
             if let Some(reason) = &inner.cancelled {
                 return Some(Err(Broken::Cancelled(reason.clone())));
             }
@@ -197,8 +203,8 @@ impl Channel {
         self.leave(false, Kind::End, &[])
     }
 
-    /// Ends the channel in both directions, for a reason that the other side learns.
-    pub fn cancel(self, reason: &str) {
+    /// Ends the channel in both directions, for a reason that the other side learns. Other threads that wait at it go on.
+    pub fn cancel(&self, reason: &str) {
         let reason = &reason[..reason.floor_char_boundary(REASON_MAX)];
         let _ = self.leave(true, Kind::Cancel, reason.as_bytes());
     }
@@ -211,6 +217,7 @@ impl Channel {
         inner.is_dropped |= drops;
         if inner.is_dropped {
             inner.inbox.clear();
+            self.state.changed.notify_all();
         }
         drop(inner);
         // The side that asks takes the place again with its next request, which has to come after the last frame. The

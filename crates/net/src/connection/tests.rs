@@ -17,7 +17,7 @@ fn link(stream: &UnixStream) -> Link {
 }
 
 /// Both sides; each request runs on a thread of its own.
-fn pair(
+pub(super) fn pair(
     terms: Terms,
     serve: impl Fn(Channel, Vec<u8>) + Send + Sync + Clone + 'static,
 ) -> (Connection, Connection) {

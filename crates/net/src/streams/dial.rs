@@ -32,6 +32,8 @@ pub(super) struct Dialer {
     pub named: Vec<String>,
     pub port: u16,
     pub host: String,
+    /// What carries everything without streams.
+    pub spare: &'static str,
     pub options: StreamOptions,
     pub tuning: Tuning,
 }
@@ -45,7 +47,7 @@ impl Dialer {
     }
 
     fn wanted(&self) -> usize {
-        growth::kept(&self.options, self.pool.wanted())
+        growth::kept(&self.options.settings, self.pool.wanted())
     }
 
     fn run(self: &Arc<Self>) {
@@ -53,7 +55,7 @@ impl Dialer {
         let (sender, opened) = mpsc::channel();
         let (mut dialing, mut pause) = (0, PAUSE_MIN);
         while !self.pool.is_over() {
-            if self.pool.young_losses() >= YOUNG_ROUNDS * self.options.count {
+            if self.pool.young_losses() >= YOUNG_ROUNDS * self.options.settings.count {
                 let why = "they end soon after they were opened";
                 return self.without_streams(&format!("port {}: {why}", self.port));
             }
@@ -80,8 +82,7 @@ impl Dialer {
     }
 
     fn without_streams(&self, why: &str) {
-        let host = &self.host;
-        let notice = format!("no data streams to {host}, everything goes through ssh: {why}");
+        let notice = super::without_streams(&self.host, self.spare, why);
         (self.options.notice.0)(&notice);
     }
 
@@ -143,7 +144,7 @@ impl Dialer {
             // Another address was faster.
             return Ok(());
         }
-        let protection = self.options.protection;
+        let protection = self.options.settings.protection;
         let transport = handshake::connect(socket, &self.config, protection, HANDSHAKE_WITHIN)?;
         self.pool.add(transport).map(drop)
     }

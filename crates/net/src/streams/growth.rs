@@ -1,7 +1,8 @@
 //! How many streams a line should have. No clock, no I/O.
 use dmover_host::tcp::TcpInfo;
+use dmover_wire::streams::StreamSettings;
 
-use super::{STREAMS_GROWN, StreamOptions};
+use super::STREAMS_GROWN;
 
 /// More streams are wanted if the share of segments that are lost is at least this, in so many segments...
 const LOSS_LEAST: f64 = 1e-5;
@@ -42,9 +43,9 @@ impl Counted {
 }
 
 /// How many streams the side that connects keeps open. `wanted`: what either side wants; zero: as many as there are.
-pub(super) fn kept(options: &StreamOptions, wanted: u32) -> usize {
-    let more = if options.grows { wanted.min(STREAMS_GROWN) } else { 0 };
-    options.count.max(more) as usize
+pub(super) fn kept(settings: &StreamSettings, wanted: u32) -> usize {
+    let more = if settings.grows { wanted.min(STREAMS_GROWN) } else { 0 };
+    settings.count.max(more) as usize
 }
 
 #[cfg(test)]
@@ -111,7 +112,8 @@ mod tests {
 
     #[test]
     fn a_line_grows_to_32_streams_and_only_if_no_number_was_given() {
-        let options = |count, grows| StreamOptions { count, grows, ..StreamOptions::none() };
+        let options =
+            |count, grows| StreamSettings { count, grows, ..crate::StreamOptions::none().settings };
         for (count, grows, wanted, open) in [
             (8, true, 0, 8),
             (8, true, 16, 16),

@@ -75,13 +75,14 @@ impl Listening {
     /// A thread cannot be started.
     pub fn go_on(self, carrier: Carrier, terms: &mut Terms) -> io::Result<Link> {
         terms.silence = self.patience + MARGIN;
+        let spares = carrier.protected;
         let (pool, hang_up) = carrier.with_pool(self.patience, self.compression)?;
         let streams = pool.clone();
         let protected = super::protected(self.opens.protection);
         thread::Builder::new()
             .name("net-listen".into())
             .spawn(move || self.accept_all(&streams))?;
-        Ok(pool.link(hang_up, protected))
+        Ok(pool.link(hang_up, (protected, spares)))
     }
 
     fn accept_all(self, pool: &Pool) {

@@ -101,12 +101,13 @@ impl Pool {
         }
     }
 
-    /// What a connection of channels sees. `hang_up` ends what carries the spare stream.
-    pub fn link(self, hang_up: HangUp, protected: Protected) -> Link {
+    /// What a connection of channels sees. `hang_up` ends what carries the spare stream; what protects the bytes of the streams,
+    /// and those of the spare one.
+    pub fn link(self, hang_up: HangUp, (streams, spare): (Protected, Protected)) -> Link {
         let known = Arc::clone(&self.0);
         let report = Box::new(move || {
             let state = lock(&known.state);
-            let protected = if state.had_streams { protected } else { Protected::Ssh };
+            let protected = if state.had_streams { streams } else { spare };
             report::of(&state.streams, (protected, &known.carried), known.lost.load(Relaxed))
         });
         let shared = Arc::clone(&self.0);

@@ -47,7 +47,7 @@ fn join(pools: &[Pool; 2]) -> UnixStream {
 }
 
 fn links(pools: [Pool; 2]) -> [Link; 2] {
-    pools.map(|pool| pool.link(Box::new(|_| ()), Protected::Nothing))
+    pools.map(|pool| pool.link(Box::new(|_| ()), (Protected::Nothing, Protected::Ssh)))
 }
 
 /// Sends random bytes in both directions while streams fail, and returns whether they arrive.
@@ -185,7 +185,7 @@ fn invalid_data_ends_a_pool() {
     for bytes in [unknown_kind, never_sent] {
         let (one, mut other) = UnixStream::pair().expect("sockets");
         let pool = Pool::new(transport(one), PATIENCE, Compression::Auto).expect("threads");
-        let mut input = pool.link(Box::new(|_| ()), Protected::Nothing).input;
+        let mut input = pool.link(Box::new(|_| ()), (Protected::Nothing, Protected::Ssh)).input;
         other.write_all(&bytes).expect("send");
         let error = input.read(&mut [0; 1]).expect_err("invalid");
         let why = error.get_ref().and_then(|why| why.downcast_ref());

@@ -9,7 +9,6 @@ use dmover_net::frame::PAYLOAD_MAX;
 use dmover_observe::lock;
 use dmover_schedule::sync::{Mutex, OnceLock};
 use dmover_wire::agent::{Answer, Begun, Request};
-use dmover_wire::delegation::SOURCE_LOST;
 use dmover_wire::encode;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -90,8 +89,6 @@ impl Asking {
     /// The error of an entry that could not be asked about.
     pub(super) fn failed(&self, about: About<'_>, why: Broken) -> EntryError {
         let why = match why {
-            // A third host, between which and this one another passes messages on.
-            Broken::Cancelled(words) if words.starts_with(SOURCE_LOST) => Broken::Io(words),
             // Only this request has failed.
             Broken::Cancelled(words) => return self.plain(about, ErrorClass::Other, words),
             why => why,

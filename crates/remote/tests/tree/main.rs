@@ -10,4 +10,5 @@ mod links;
 mod near;
 mod reading;
 mod requests;
+mod third;
 mod walks;

@@ -3,7 +3,7 @@ use dmover_model::{AttributeSet, Fatal, FollowLinks, PathBytes};
 use dmover_net::agent::Service;
 use dmover_net::connection::{Broken, CHANNELS_MAX, Channel, Connection, Link};
 use dmover_net::hello::Hello;
-use dmover_remote::{Line, Opening, RemoteSource, TreeService, WithHead};
+use dmover_remote::{Introduction, Line, Opening, RemoteSource, TreeService, WithHead};
 use dmover_wire::agent::{Request, UNKNOWN_REQUEST};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 struct Older(TreeService);
 
 impl Service for Older {
-    fn serve(&self, request: &[u8], channel: &Channel) -> Result<(), Broken> {
+    fn serve(&self, request: &[u8], channel: &Arc<Channel>) -> Result<(), Broken> {
         if let Ok(Request::Walk { .. }) = dmover_wire::decode(request) {
             return Err(Broken::Cancelled(UNKNOWN_REQUEST.into()));
         }
@@ -46,6 +46,14 @@ impl Near {
     /// Connects with an agent that does not know walks.
     pub fn to_older(root: &Path) -> Arc<Self> {
         Self::with_service(root, CHANNELS_MAX, |path| Arc::new(Older(TreeService::new(path))))
+    }
+
+    /// Connects with an agent that serves third hosts as well.
+    pub fn to_introduced(root: &Path) -> Arc<Self> {
+        Self::with_service(root, CHANNELS_MAX, |path| {
+            let (hello, addresses) = (Hello::of_this_program("1"), Vec::new());
+            Arc::new(TreeService::new(path).introduced(Introduction { hello, addresses }))
+        })
     }
 
     fn with_service(
