@@ -16,5 +16,5 @@ pub mod tcp;
 pub mod user;
 
 pub use kernel::{boot_clock_ms, boot_id, name, name_bytes};
-pub use random::random_u64;
+pub use random::{random_bytes, random_u64};
 pub use space::{free_bytes, may_write};

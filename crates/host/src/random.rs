@@ -1,5 +1,19 @@
 //! Random numbers of the kernel.
 
+/// Random bytes from the kernel, for secrets.
+///
+/// # Errors
+/// The kernel gives none.
+pub fn random_bytes<const COUNT: usize>() -> std::io::Result<[u8; COUNT]> {
+    let mut bytes = [0u8; COUNT];
+    let mut filled = 0;
+    while filled < COUNT {
+        let flags = rustix::rand::GetRandomFlags::empty();
+        filled += rustix::rand::getrandom(&mut bytes[filled..], flags)?;
+    }
+    Ok(bytes)
+}
+
 /// Random bytes from the kernel, for names that nobody can guess.
 pub fn random_u64() -> u64 {
     #[cfg(feature = "simulated")]

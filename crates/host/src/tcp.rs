@@ -9,6 +9,8 @@ pub use dmover_sys::socket::TcpInfo;
 /// What waits in the kernel without having been sent, at most. More would only be bound to one stream of several, however
 /// slow it becomes.
 const UNSENT_BYTES: u32 = 128 << 10;
+/// Bytes that one call passes on at most.
+const FORWARDED_AT_ONCE: usize = 1 << 20;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 64;
 
@@ -105,6 +107,33 @@ pub fn accepted(stream: &TcpStream, tuning: &Tuning) -> io::Result<()> {
     tuning.choose_congestion(&socket)?;
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_notsent_lowat(UNSENT_BYTES)
+}
+
+/// Passes on what comes on one connection to another one, until the first one ends. The bytes stay in the kernel.
+///
+/// # Errors
+/// One of the connections has failed.
+pub fn forward(from: &TcpStream, to: &TcpStream) -> io::Result<()> {
+    use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+    let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
+    // Its usual size is enough, but costs more calls.
+    let _ = fcntl_setpipe_size(&input, FORWARDED_AT_ONCE);
+    let flags = SpliceFlags::MOVE;
+    loop {
+        let mut waiting = match splice(from, None, &input, None, FORWARDED_AT_ONCE, flags) {
+            Ok(0) => return Ok(()),
+            Ok(moved) => moved,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        while waiting > 0 {
+            match splice(&output, None, to, None, waiting, flags) {
+                Ok(moved) => waiting -= moved,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
 }
 
 /// What the kernel knows of a connection; `None`: it has ended.

@@ -35,6 +35,8 @@ pub struct ConnectionReport {
     pub streams: u32,
     /// Streams that have ended and were replaced, or will be.
     pub lost_streams: u64,
+    /// The first relay of each way that streams may take; none: they go directly.
+    pub relays: Vec<String>,
     /// What protects the bytes.
     pub protected: Protected,
     /// The congestion control of the streams.

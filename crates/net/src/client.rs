@@ -1,13 +1,17 @@
 //! The near side: reaches a host, greets the agent there, and asks it.
+mod relays;
+
 use dmover_model::{ConnectionReport, Fatal, PathBytes};
 use dmover_schedule::thread;
 use dmover_wire::agent::{Inspection, Request};
+use dmover_wire::streams::{RelayedWay, StreamAnswer};
 use dmover_wire::{decode, encode};
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+pub use self::relays::Relays;
 use crate::agent::{Service, Serving};
 use crate::connection::{Broken, Channel, Connection, Link, SILENCE, Terms};
 use crate::endpoint::RemoteHost;
@@ -15,7 +19,7 @@ use crate::failure;
 use crate::hello::{Hello, NoHello};
 use crate::reach::{Reach, Way};
 use crate::ssh::SshOptions;
-use crate::streams::{Offering, Peer, StreamOptions};
+use crate::streams::{Offering, Peer, StreamOptions, StreamSettings};
 
 /// How long the agent may take to say what is at its root.
 const ANSWER_WITHIN: Duration = Duration::from_mins(1);
@@ -31,6 +35,8 @@ pub struct ConnectOptions {
     pub silence: Duration,
     /// The data streams beside ssh.
     pub streams: StreamOptions,
+    /// The relays that data streams lead through: alternatives, each of which is a chain from the first to the last.
+    pub relays: Vec<Vec<RemoteHost>>,
     /// The limit for the login and the greeting; `None` where a user may be asked for a password.
     pub hello_within: Option<Duration>,
 }
@@ -39,7 +45,14 @@ impl ConnectOptions {
     /// The usual limits, without one for the login.
     pub fn new(ssh: SshOptions, version: &str) -> Self {
         let streams = StreamOptions::none();
-        Self { ssh, version: version.to_owned(), silence: SILENCE, streams, hello_within: None }
+        Self {
+            ssh,
+            version: version.to_owned(),
+            silence: SILENCE,
+            streams,
+            relays: Vec::new(),
+            hello_within: None,
+        }
     }
 }
 
@@ -48,6 +61,8 @@ impl ConnectOptions {
 pub struct RemoteAgent {
     // Dropped first, which ends what carries it.
     connection: Connection,
+    _relays: Vec<Relays>,
+    first_relays: Vec<String>,
     reach: Reach,
     root: PathBytes,
     hello: Hello,
@@ -82,10 +97,13 @@ impl RemoteAgent {
     fn greet(way: Way, root: &PathBytes, options: &ConnectOptions) -> Result<Self, Fatal> {
         let mut own = Hello::of_this_program(&options.version);
         own.root = root.clone();
-        let Greeted { link, reach, hello, terms } = Greeted::on(way, own, options)?;
+        let Greeted { link, relays, first_relays, reach, hello, terms } =
+            Greeted::on(way, own, options)?;
         let connection = Connection::asking(link, terms).map_err(Fatal::Thread)?;
-        Ok(Self { connection, reach, root: root.clone(), hello })
+        let root = root.clone();
+        Ok(Self { connection, _relays: relays, first_relays, reach, root, hello })
     }
+
     /// What the agent said of itself.
     pub fn hello(&self) -> &Hello {
         &self.hello
@@ -99,6 +117,18 @@ impl RemoteAgent {
     /// The name or address of the host, without a user.
     pub fn name(&self) -> &str {
         &self.reach.name
+    }
+
+    /// The names and addresses of the host for data streams: those that the user has chosen, or those that it says itself and that
+    /// of the command line.
+    pub fn named(&self, settings: &StreamSettings) -> Vec<String> {
+        let Reach { name, .. } = &self.reach;
+        // A relay is asked to connect to them, not this host.
+        let to = Peer { name, is_here: true, spare: "" };
+        match &self.hello.answer {
+            Some(StreamAnswer::Listens { addresses, .. }) => to.named(addresses, settings),
+            _ => to.named(&[], settings),
+        }
     }
 
     /// Sends a request; the answers come on the channel.
@@ -119,7 +149,8 @@ impl RemoteAgent {
 
     /// What is known of what carries the connection.
     pub fn report(&self) -> Option<ConnectionReport> {
-        self.connection.report()
+        let report = self.connection.report()?;
+        Some(ConnectionReport { relays: self.first_relays.clone(), ..report })
     }
 
     /// Why the connection is over; `None`: it is not.
@@ -168,6 +199,7 @@ impl RemoteAgent {
 pub struct RemoteJob {
     // Dropped first, which ends ssh.
     serving: Serving,
+    _relays: Vec<Relays>,
     reach: Reach,
 }
 
@@ -184,12 +216,13 @@ impl RemoteJob {
     ) -> Result<Self, Fatal> {
         let own = Hello { serves: true, ..Hello::of_this_program(&options.version) };
         let way = Way::by_ssh(host, &options.ssh)?;
-        let Greeted { link, reach, hello, terms } = Greeted::on(way, own.clone(), options)?;
+        let Greeted { link, relays, reach, hello, terms, .. } =
+            Greeted::on(way, own.clone(), options)?;
         if !hello.serves {
             return Err(failure::other_version(&reach.host, &own, &hello));
         }
         let serving = Serving::begin(link, terms, service).map_err(Fatal::Thread)?;
-        Ok(Self { serving, reach })
+        Ok(Self { serving, _relays: relays, reach })
     }
 
     /// Waits until the connection ends, and returns the reason.
@@ -206,6 +239,8 @@ impl RemoteJob {
 /// An agent that was started and has greeted.
 struct Greeted {
     link: Link,
+    relays: Vec<Relays>,
+    first_relays: Vec<String>,
     reach: Reach,
     hello: Hello,
     terms: Terms,
@@ -242,22 +277,28 @@ impl Greeted {
             return Err(Fatal::refused(message, refusal.hint.clone()));
         }
         let carrier = reach.carrier(input, output);
-        let mut terms = own.terms_with(&peer);
+        let (mut terms, mut relays) = (own.terms_with(&peer), Vec::new());
+        let mut streams = options.streams.clone();
         let link = match offering {
             None => carrier.alone(),
             Some(offering) => {
                 let is_here = peer.host == own.host;
                 let to = Peer { name: &reach.name, is_here, spare: reach.spare() };
-                let link = offering.answered(
-                    peer.answer.clone(),
-                    carrier,
-                    (to, &options.streams),
-                    &mut terms,
-                );
+                for chain in &options.relays {
+                    let Some(StreamAnswer::Listens { addresses, .. }) = &peer.answer else { break };
+                    let targets = to.named(addresses, &streams.settings);
+                    let (started, way) = Relays::start(chain, targets, options)?;
+                    streams.relayed.push(way);
+                    relays.push(started);
+                }
+                let link =
+                    offering.answered(peer.answer.clone(), carrier, (to, &streams), &mut terms);
                 link.map_err(Fatal::Thread)?
             }
         };
-        Ok(Self { link, terms, reach, hello: peer })
+        let first = |way: &RelayedWay| way.addresses.first().cloned();
+        let first_relays = streams.relayed.iter().filter_map(first).collect();
+        Ok(Self { link, relays, first_relays, terms, reach, hello: peer })
     }
 }
 

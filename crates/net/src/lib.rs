@@ -13,13 +13,15 @@ mod failure;
 pub mod frame;
 pub mod hello;
 pub mod install;
+mod ports;
 mod reach;
+pub mod relay;
 mod remote_command;
 mod ssh;
 pub mod streams;
 mod vectored;
 
-pub use client::{ConnectOptions, RemoteAgent, RemoteJob};
+pub use client::{ConnectOptions, Relays, RemoteAgent, RemoteJob};
 pub use dmover_wire::agent::{Inspection, RootKind};
 pub use dmover_wire::streams::{Compression, Protection, StreamSettings};
 pub use endpoint::{Endpoint, RemoteHost, RemotePath};

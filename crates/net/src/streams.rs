@@ -22,15 +22,17 @@ mod report;
 mod sealed;
 mod shared;
 mod watch;
+mod ways;
 mod worker;
 
-use dmover_host::tcp::Tuning;
 use dmover_model::Protected;
-use dmover_wire::streams::{Compression, Protection, StreamAnswer, StreamOffer, StreamSettings};
+use dmover_wire::streams::{Compression, Protection, RelayedWay, StreamAnswer, StreamOffer};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+
+pub use dmover_wire::streams::StreamSettings;
 
 pub(crate) use self::listen::Listening;
 
@@ -80,6 +82,8 @@ impl std::fmt::Debug for Notice {
 pub struct StreamOptions {
     /// What the user wants. At most [`STREAMS_MAX`] streams are opened, and at most [`STREAMS_GROWN`] if their number grows.
     pub settings: StreamSettings,
+    /// The ways that lead through relays; none: streams go directly.
+    pub relayed: Vec<RelayedWay>,
     /// Receives what the user should know.
     pub notice: Notice,
 }
@@ -93,18 +97,13 @@ impl StreamOptions {
             protection: Protection::Full,
             ports: PORTS,
             addresses: Vec::new(),
-            from: None,
+            from: Vec::new(),
             congestion: None,
             buffer_bytes: None,
             patience_ms: PATIENCE.as_millis() as u32,
             compression: Compression::Auto,
         };
-        Self { settings, notice: Notice::nobody() }
-    }
-
-    fn tuning(&self) -> Tuning {
-        let StreamSettings { congestion, buffer_bytes, from, .. } = &self.settings;
-        Tuning { congestion: congestion.clone(), buffer_bytes: *buffer_bytes, from: *from }
+        Self { settings, relayed: Vec::new(), notice: Notice::nobody() }
     }
 }
 
@@ -138,7 +137,7 @@ fn without_streams(host: &str, spare: &str, why: &str) -> String {
 }
 
 /// Whether to connect to an address that the other side names: it is not to have this host try others of its choice.
-fn may_dial(address: &str, is_here: bool) -> bool {
+pub(crate) fn may_dial(address: &str, is_here: bool) -> bool {
     address.parse::<IpAddr>().is_ok_and(|address| {
         !address.is_multicast() && !address.is_unspecified() && (is_here || !address.is_loopback())
     })
@@ -160,6 +159,17 @@ pub(crate) struct Peer<'a> {
     pub is_here: bool,
     /// What carries everything without streams.
     pub spare: &'static str,
+}
+
+impl Peer<'_> {
+    /// Its names and addresses. `said`: those that it says itself.
+    pub fn named(&self, said: &[String], settings: &StreamSettings) -> Vec<String> {
+        if !settings.addresses.is_empty() {
+            return settings.addresses.clone();
+        }
+        let said = said.iter().filter(|address| may_dial(address, self.is_here));
+        said.take(ADDRESSES_MAX).cloned().chain([self.name.to_owned()]).collect()
+    }
 }
 
 /// The side that starts the other one: what it offers, and the key for it.
@@ -196,7 +206,7 @@ impl Offering {
         (to, options): (Peer<'_>, &StreamOptions),
         terms: &mut Terms,
     ) -> io::Result<Link> {
-        let Peer { name, is_here, spare } = to;
+        let Peer { name, spare, .. } = to;
         let refused = |why: &str| (options.notice.0)(&without_streams(name, spare, why));
         let (certificate, port, addresses) = match answer {
             Some(StreamAnswer::Listens { certificate, port, addresses }) => {
@@ -216,21 +226,17 @@ impl Offering {
         terms.silence = patience + MARGIN;
         let spares = carrier.protected;
         let (pool, hang_up) = carrier.with_pool(patience, settings.compression)?;
-        let named = if settings.addresses.is_empty() {
-            let said = addresses.iter().filter(|address| may_dial(address, is_here));
-            said.take(ADDRESSES_MAX).cloned().chain([name.to_owned()]).collect()
-        } else {
-            settings.addresses.clone()
-        };
         let dialer = Dialer {
             pool: pool.clone(),
             config: self.identity.client(certificate)?,
-            named,
+            named: to.named(&addresses, settings),
+            uses_all: !settings.addresses.is_empty()
+                || !settings.from.is_empty()
+                || !options.relayed.is_empty(),
             port,
             host: name.to_owned(),
             spare,
             options: options.clone(),
-            tuning: options.tuning(),
         };
         dialer.start()?;
         Ok(pool.link(hang_up, (protected(settings.protection), spares)))

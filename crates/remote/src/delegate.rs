@@ -2,12 +2,13 @@
 use dmover_model::FollowLinks;
 use dmover_net::agent::Service;
 use dmover_net::connection::{Broken, Channel};
-use dmover_net::{RemoteAgent, StreamSettings};
+use dmover_net::{Relays, RemoteAgent, StreamSettings};
 use dmover_observe::lock;
 use dmover_schedule::sync::{Mutex, OnceLock};
 use dmover_schedule::thread;
 use dmover_wire::agent::{Request, UNKNOWN_REQUEST};
-use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream, ThirdHosts};
+use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream, ThirdHost, ThirdHosts};
+use dmover_wire::streams::RelayedWay;
 use dmover_wire::{decode, encode};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -22,8 +23,18 @@ pub type Print = dyn Fn(OutputStream, &[u8]) -> std::io::Result<()> + Send + Syn
 pub enum DelegatedSource {
     /// A tree of this host.
     Here(Box<TreeService>),
-    /// A tree of a third host, with which the other side makes a connection, and the symbolic links that the job follows.
-    There(Box<RemoteAgent>, FollowLinks),
+    /// A tree of a third host, with which the other side makes a connection.
+    There(Box<ThirdSource>),
+}
+
+/// A tree of a third host.
+pub struct ThirdSource {
+    /// The agent there.
+    pub agent: RemoteAgent,
+    /// The symbolic links that the job follows.
+    pub follow: FollowLinks,
+    /// The relays on the ways of data streams to it.
+    pub relays: Vec<(Relays, RelayedWay)>,
 }
 
 /// Serves a job that another host runs.
@@ -48,7 +59,10 @@ impl Delegate {
         let (signals, code) = (Mutex::new(Some(signals)), OnceLock::new());
         let host = |source: &DelegatedSource| match source {
             DelegatedSource::Here(_) => None,
-            DelegatedSource::There(agent, _) => Some(agent.name().to_owned()),
+            DelegatedSource::There(third) => {
+                let ways = third.relays.iter().map(|(_, way)| way.clone()).collect();
+                Some(ThirdHost { name: third.agent.name().to_owned(), ways })
+            }
         };
         let third = ThirdHosts { hosts: sources.iter().map(host).collect(), streams };
         Arc::new(Self { job, third, sources, print, signals, code })
@@ -72,9 +86,10 @@ impl Delegate {
     }
 
     fn connect(&self, number: u32, channel: &Arc<Channel>) -> Result<(), Broken> {
-        let Some(DelegatedSource::There(agent, follow)) = self.sources.get(number as usize) else {
+        let Some(DelegatedSource::There(third)) = self.sources.get(number as usize) else {
             return Err(Broken::Cancelled("no third host has a source of this number".into()));
         };
+        let ThirdSource { agent, follow, .. } = &**third;
         let lost = |why: &Broken| Broken::Cancelled(agent.fatal(why).to_string());
         let request = encode(&Request::Connect { follow: *follow });
         let there = Arc::new(agent.request(&request).map_err(|why| lost(&why))?);

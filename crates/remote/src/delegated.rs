@@ -9,7 +9,7 @@ use dmover_schedule::thread;
 use dmover_schedule::thread::JoinHandle;
 use dmover_tree::{RemoteTree, RemoteTrees};
 use dmover_wire::agent::WithHead;
-use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream, ThirdHosts};
+use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream, ThirdHost, ThirdHosts};
 use dmover_wire::{decode, encode};
 use std::io::Read;
 use std::sync::Arc;
@@ -151,7 +151,7 @@ fn lost(why: &Broken) -> Fatal {
 pub struct DelegatedSources {
     connection: Arc<Connection>,
     /// Each as the job and as the user has named it, and the third host that has it.
-    sources: Vec<(PathBytes, PathBytes, Option<String>)>,
+    sources: Vec<(PathBytes, PathBytes, Option<ThirdHost>)>,
     preserve: AttributeSet,
     with_head: WithHead,
     options: ConnectOptions,
@@ -159,11 +159,13 @@ pub struct DelegatedSources {
 
 impl DelegatedSources {
     /// A connection of this host with the agent at a third one, which the host of the command has made possible.
-    fn connect(&self, number: u32, host: &str) -> Result<RemoteAgent, Fatal> {
+    fn connect(&self, number: u32, host: &ThirdHost) -> Result<RemoteAgent, Fatal> {
         let request = encode(&DelegateRequest::Connect { number });
         let channel = self.connection.request(&request).map_err(|why| lost(&why))?;
         // The agent serves one root, whatever is asked for.
-        RemoteAgent::through(channel, host, &PathBytes::default(), &self.options)
+        let mut options = self.options.clone();
+        options.streams.relayed.clone_from(&host.ways);
+        RemoteAgent::through(channel, &host.name, &PathBytes::default(), &options)
     }
 }
 

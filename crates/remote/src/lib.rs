@@ -13,7 +13,7 @@ mod serve;
 mod source;
 mod sources;
 
-pub use delegate::{Delegate, DelegatedSource, Print};
+pub use delegate::{Delegate, DelegatedSource, Print, ThirdSource};
 pub use delegated::{Delegated, DelegatedSources};
 pub use dmover_wire::agent::WithHead;
 pub use dmover_wire::delegation::{DelegatedJob, OutputStream};

@@ -3,8 +3,11 @@ use dmover_model::{EntryKind, FollowLinks, PathBytes};
 use dmover_net::agent::{self, Role, Service};
 use dmover_net::connection::{Broken, Channel, bytes};
 use dmover_net::hello::{Hello, Refusal};
+use dmover_net::relay::Relay;
 use dmover_schedule::sync::RwLock;
-use dmover_wire::agent::{Begin, Begun, Inspection, Request, RootKind, UNKNOWN_REQUEST};
+use dmover_wire::agent::{
+    Begin, Begun, Inspection, RelayAnswer, RelayOrder, Request, RootKind, UNKNOWN_REQUEST,
+};
 use dmover_wire::{decode, encode};
 use std::sync::{Arc, PoisonError};
 
@@ -20,6 +23,9 @@ mod list;
 mod progress;
 mod tree;
 mod walk;
+
+/// Why an agent does not let third hosts use it.
+const ONE_OTHER: &str = "this host serves one other host";
 
 /// How an agent introduces itself to a third host.
 #[derive(Debug, Clone)]
@@ -63,7 +69,7 @@ impl TreeService {
     /// Serves the root to a third host, until its connection ends.
     fn connect(&self, follow: FollowLinks, channel: &Arc<Channel>) -> Result<(), Broken> {
         let Some(Introduction { hello, addresses }) = self.third.clone() else {
-            return Err(Broken::Cancelled("this host serves one other host".into()));
+            return Err(Broken::Cancelled(ONE_OTHER.into()));
         };
         let (input, output) = bytes::of(channel);
         let end = agent::run(input, output, (hello, addresses), |peer| {
@@ -75,6 +81,24 @@ impl TreeService {
         });
         tracing::debug!(?end, "the connection of a third host ends");
         channel.cancel("it was closed");
+        Ok(())
+    }
+
+    /// Passes data streams on until the channel ends.
+    fn relay(&self, order: RelayOrder, channel: &Channel) -> Result<(), Broken> {
+        let Some(Introduction { addresses, .. }) = &self.third else {
+            return Err(Broken::Cancelled(ONE_OTHER.into()));
+        };
+        let (answer, relay) = match Relay::start(order) {
+            Ok((relay, port)) => {
+                (RelayAnswer::Listens { port, addresses: addresses.clone() }, Some(relay))
+            }
+            Err(error) => (RelayAnswer::Refuses(error.to_string()), None),
+        };
+        channel.send(&encode(&answer))?;
+        if relay.is_some() {
+            while channel.receive()?.is_some() {}
+        }
         Ok(())
     }
 
@@ -126,11 +150,14 @@ impl Service for TreeService {
             Request::Inspect => return channel.send(&encode(&self.inspect())),
             Request::Begin(begin) => return send(channel, &encode(&self.begin(begin)?)),
             Request::Connect { follow } => return self.connect(follow, channel),
+            Request::Relay(order) => return self.relay(order, channel),
             _ => {}
         }
         let tree = self.tree().ok_or_else(|| Broken::Cancelled("no tree was opened".into()))?;
         match request {
-            Request::Inspect | Request::Begin(_) | Request::Connect { .. } => Ok(()),
+            Request::Inspect | Request::Begin(_) | Request::Connect { .. } | Request::Relay(_) => {
+                Ok(())
+            }
             Request::Open { at, follows } => send(channel, &encode(&tree.open_at(&at, follows))),
             Request::Enter { directory, name, follows } => {
                 send(channel, &encode(&tree.enter(&directory, &name, follows)))

@@ -2,6 +2,7 @@
 //!
 //! Each request opens a channel, and its answers come on that channel. Directories and files have no numbers: a request
 //! names them by path and by the identity that they had, so that an agent may close what it has not used for a while.
+use crate::streams::RelayToken;
 use bytes::Bytes;
 use dmover_model::{
     AttributeSet, ByteRange, Digest, DigestPolicy, EntryError, FollowLinks, HashType, Identity,
@@ -125,6 +126,39 @@ pub enum Request {
         /// The only way of following symbolic links that the third host may ask for.
         follow: FollowLinks,
     },
+    /// Passes data streams on to another host until the channel ends; answered with a [`RelayAnswer`].
+    Relay(RelayOrder),
+}
+
+/// Which data streams a relay passes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RelayOrder {
+    /// Connections that do not begin with it are closed.
+    pub token: RelayToken,
+    /// The names and addresses of the host that streams lead to.
+    pub targets: Vec<String>,
+    /// The first and the last of its ports that they may lead to; zero: any.
+    pub target_ports: (u16, u16),
+    /// The first and the last port on which the relay may listen; zero: any.
+    pub ports: (u16, u16),
+    /// The congestion control, by the kernel's name.
+    pub congestion: Option<String>,
+    /// Bytes of the buffers in each direction.
+    pub buffer_bytes: Option<u32>,
+}
+
+/// The answer to [`Request::Relay`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RelayAnswer {
+    /// The relay listens.
+    Listens {
+        /// The port.
+        port: u16,
+        /// Addresses at which it may be reached, the best one first.
+        addresses: Vec<String>,
+    },
+    /// It does not, for this reason.
+    Refuses(String),
 }
 
 /// Why a request is refused that this version does not have.

@@ -1,7 +1,7 @@
 //! The messages of a job that runs at the host of its destination, while its user and its sources are at another host.
 //!
 //! The host that runs the job asks. Each request opens a channel.
-use crate::streams::StreamSettings;
+use crate::streams::{RelayedWay, StreamSettings};
 use dmover_model::PathBytes;
 use serde::{Deserialize, Serialize};
 
@@ -34,11 +34,20 @@ pub enum DelegateRequest {
     ThirdHosts,
 }
 
+/// A third host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThirdHost {
+    /// Its name or address, as the host of the command knows it.
+    pub name: String,
+    /// The ways to it that lead through relays; none: data streams go to it directly.
+    pub ways: Vec<RelayedWay>,
+}
+
 /// The third hosts that have sources of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThirdHosts {
-    /// For each source, the name of its host; `None`: the host of the command has it.
-    pub hosts: Vec<Option<String>>,
+    /// For each source, its host; `None`: the host of the command has it.
+    pub hosts: Vec<Option<ThirdHost>>,
     /// Which data streams are opened to them.
     pub streams: StreamSettings,
 }

@@ -39,8 +39,8 @@ pub struct StreamSettings {
     pub ports: (u16, u16),
     /// The names or addresses of the accepting side; none: those that it says itself, and that by which it was reached.
     pub addresses: Vec<String>,
-    /// The address of the connecting side that streams come from.
-    pub from: Option<IpAddr>,
+    /// The addresses of the connecting side that streams come from, in turn; none: what the kernel chooses.
+    pub from: Vec<IpAddr>,
     /// The congestion control of both sides, by the kernel's name.
     pub congestion: Option<String>,
     /// Bytes of the buffers of each stream in each direction.
@@ -50,6 +50,29 @@ pub struct StreamSettings {
     /// Whether chunks are compressed.
     pub compression: Compression,
 }
+
+/// A way to the accepting side that leads through relays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RelayedWay {
+    /// The names or addresses of the first relay.
+    pub addresses: Vec<String>,
+    /// The port on which it listens.
+    pub port: u16,
+    /// The relays, from the first to the last.
+    pub relays: Vec<RelayHop>,
+}
+
+/// What a relay on the way is told first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RelayHop {
+    /// Who knows it may use the relay.
+    pub token: RelayToken,
+    /// The port of the next relay; `None`: there is none, and the port is that of the accepting side.
+    pub next_port: Option<u16>,
+}
+
+/// A random number that a relay was given with its order.
+pub type RelayToken = [u8; 32];
 
 /// What the side that has started the other one asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

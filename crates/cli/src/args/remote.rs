@@ -1,5 +1,6 @@
 //! Options for hosts that ssh reaches.
 use clap::{Args, ValueEnum};
+use dmover_net::RemoteHost;
 use std::ffi::OsString;
 use std::net::IpAddr;
 
@@ -22,12 +23,15 @@ pub struct RemoteArgs {
     /// Ports on which HOST may listen for data streams; 0: any
     #[arg(long, value_name = "PORT[-PORT]", default_value = "50000-51000", value_parser = ports)]
     pub data_ports: (u16, u16),
-    /// Name or address of HOST for data streams (default: as ssh reaches it); of two hosts, that of SOURCE
+    /// Name or address of HOST for data streams (default: as ssh reaches it); of two hosts, that of SOURCE; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub data_address: Vec<String>,
-    /// Address of this host that data streams come from; if DEST and SOURCE are on other hosts, of that of DEST
+    /// Host that passes data streams on, or several from the first to the last; ssh reaches them. Repeated: other ways
+    #[arg(long, value_name = "HOST[,HOST...]", value_parser = relays)]
+    pub relay: Vec<Relays>,
+    /// Address of this host that data streams come from; if SOURCE and DEST are on other hosts, of that of DEST; may be repeated
     #[arg(long, value_name = "ADDRESS")]
-    pub data_from: Option<IpAddr>,
+    pub data_from: Vec<IpAddr>,
     /// TCP congestion control of data streams, such as bbr
     #[arg(long, value_name = "NAME")]
     pub congestion: Option<String>,
@@ -41,6 +45,15 @@ pub struct RemoteArgs {
     /// How long to wait for HOST if it cannot be reached any more
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = patience)]
     pub reconnect_for: u64,
+}
+
+/// Relays, from the first to the last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relays(pub Vec<RemoteHost>);
+
+fn relays(text: &str) -> Result<Relays, String> {
+    let host = |name: &str| RemoteHost::parse(name.as_ref()).map_err(|error| error.to_string());
+    text.split(',').map(host).collect::<Result<_, _>>().map(Relays)
 }
 
 /// How many data streams.

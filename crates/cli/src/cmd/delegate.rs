@@ -2,9 +2,11 @@
 use dmover_model::{Fatal, FollowLinks, JobSpec, PathBytes};
 use dmover_net::connection::Broken;
 use dmover_net::{
-    ConnectOptions, Endpoint, Notice, RemoteAgent, RemoteHost, RemoteJob, RemotePath,
+    ConnectOptions, Endpoint, Notice, Relays, RemoteAgent, RemoteHost, RemoteJob, RemotePath,
 };
-use dmover_remote::{Delegate, DelegatedJob, DelegatedSource, OutputStream, Print, TreeService};
+use dmover_remote::{
+    Delegate, DelegatedJob, DelegatedSource, OutputStream, Print, ThirdSource, TreeService,
+};
 use dmover_schedule::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -47,7 +49,7 @@ pub(super) fn run(spec: &JobSpec, remote: &RemoteArgs, limits: &Limits<'_>) -> O
         Err(error) => return Some(failed(&error)),
     };
     let ended =
-        limits.refuse().and_then(|()| delegate(spec, &destination, connect_options(remote)));
+        limits.refuse().and_then(|()| delegate(spec, &destination, &connect_options(remote)));
     Some(ended.unwrap_or_else(|error| failed(&error)))
 }
 
@@ -96,12 +98,26 @@ impl Sources {
             return Ok(None);
         }
         let connect = |source: &RemotePath| {
-            let agent = RemoteAgent::connect(&source.host, &source.path, options)?;
-            let served = DelegatedSource::There(Box::new(agent), spec.selection.follow);
-            Ok((source.typed.clone(), served))
+            let agent = RemoteAgent::connect(&source.host, &source.path, &of_this_host(options))?;
+            let named = agent.named(&options.streams.settings);
+            let start = |chain: &Vec<RemoteHost>| Relays::start(chain, named.clone(), options);
+            let relays = options.relays.iter().map(start).collect::<Result<_, _>>()?;
+            let third = ThirdSource { agent, follow: spec.selection.follow, relays };
+            Ok((source.typed.clone(), DelegatedSource::There(Box::new(third))))
         };
         remote.iter().map(connect).collect::<Result<_, Fatal>>().map(Some)
     }
+}
+
+/// How this host reaches two others that exchange content. What the user has chosen is for the streams between the two; those of
+/// this host are used only if there are none.
+fn of_this_host(options: &ConnectOptions) -> ConnectOptions {
+    let mut own = options.clone();
+    own.streams.settings.addresses.clear();
+    own.streams.settings.from.clear();
+    own.streams.notice = Notice(Arc::new(|text| tracing::info!(text)));
+    own.relays.clear();
+    own
 }
 
 impl FromIterator<(PathBytes, DelegatedSource)> for Sources {
@@ -144,17 +160,8 @@ fn shown_host(typed: &RemotePath) -> PathBytes {
 fn delegate(
     spec: &JobSpec,
     destination: &RemotePath,
-    mut options: ConnectOptions,
+    options: &ConnectOptions,
 ) -> Result<ExitCode, Fatal> {
-    let streams = options.streams.settings.clone();
-    if spec.sources_are_remote {
-        // What the user has chosen is for the streams between the two other hosts. Those of this host are used only if there
-        // are none.
-        let of_this_host = &mut options.streams;
-        (of_this_host.settings.addresses, of_this_host.settings.from) = (Vec::new(), None);
-        of_this_host.notice = Notice(Arc::new(|text| tracing::info!(text)));
-    }
-    let options = &options;
     let sources = Sources::of(spec, &destination.host, options)?;
     let mut there = spec.clone();
     there.destination = destination.path.clone();
@@ -178,8 +185,14 @@ fn delegate(
     };
     let (sender, received) = mpsc::channel();
     let served = sources.unwrap_or_default().served;
+    let streams = options.streams.settings.clone();
     let delegate = Delegate::new(job, (served, streams), printer(sender.clone()), received);
-    let running = RemoteJob::start(&destination.host, delegate.clone(), options)?;
+    let options = if there.sources_are_remote && spec.sources_are_remote {
+        of_this_host(options)
+    } else {
+        options.clone()
+    };
+    let running = RemoteJob::start(&destination.host, delegate.clone(), &options)?;
     pass_on_signals(sender)?;
     let why = running.wait();
     match delegate.code() {

@@ -17,7 +17,9 @@ use crate::print::{is_conversation, one_line, say};
 pub(super) fn connect_options(args: &RemoteArgs) -> ConnectOptions {
     let mut options = ConnectOptions::new(ssh_options(args), VERSION);
     options.hello_within = login_limit();
-    options.streams = StreamOptions { settings: stream_settings(args), notice: told() };
+    options.streams =
+        StreamOptions { settings: stream_settings(args), relayed: Vec::new(), notice: told() };
+    options.relays = args.relay.iter().map(|chain| chain.0.clone()).collect();
     options
 }
 
@@ -42,7 +44,7 @@ fn stream_settings(args: &RemoteArgs) -> StreamSettings {
         },
         ports: args.data_ports,
         addresses: args.data_address.clone(),
-        from: args.data_from,
+        from: args.data_from.clone(),
         congestion: args.congestion.clone(),
         buffer_bytes: args.window,
         compression: match args.compress {

@@ -18,7 +18,13 @@ pub(crate) fn words(source: &PathBytes, known: &ConnectionReport) -> String {
         Protected::Integrity => "not encrypted, changes are noticed",
         Protected::Nothing => "NOT PROTECTED",
     };
-    let mut words = vec![counted(known.streams.into(), "data stream", "data streams")];
+    let streams = counted(known.streams.into(), "data stream", "data streams");
+    let through = quoted(known.relays.join(" and ").as_bytes());
+    let mut words = vec![if known.relays.is_empty() {
+        streams
+    } else {
+        format!("{streams} through {through}")
+    }];
     words.push(protected.into());
     if let Some(time) = known.round_trip_us {
         words.push(format!("round trip {:.1} ms", f64::from(time) / 1e3));
@@ -44,6 +50,7 @@ pub(crate) fn value(source: &PathBytes, known: &ConnectionReport) -> Value {
     let ConnectionReport { streams, lost_streams, protected, congestion, .. } = known;
     fields.insert("streams".into(), (*streams).into());
     fields.insert("lost_streams".into(), (*lost_streams).into());
+    fields.insert("relays".into(), known.relays.clone().into());
     fields.insert("protection".into(), protected.word().into());
     fields.insert("congestion".into(), congestion.clone().into());
     fields.insert("round_trip_us".into(), known.round_trip_us.into());

@@ -39,34 +39,43 @@ pub struct Ends {
 
 impl Ends {
     pub fn start() -> Self {
-        Self::around(|_| Bench::new(), None)
+        Self::around(Cluster::new, &["far", "other"], |_| Bench::new(), None)
     }
 
-    /// With the command on a host of its own, `near`, whose traffic can be counted.
+    /// With the command on a host of its own, `near`, and another host with a server for ssh, `gate`.
     pub fn with_near_host() -> Self {
-        Self::around(
-            |cluster| Bench::new().with(|dmover| dmover.wrapped(cluster.host("near").words())),
-            None,
-        )
+        Self::around(Cluster::new, &["far", "other", "gate"], Self::at_near_host, None)
+    }
+
+    /// The same without `gate`; all hosts have two network cards.
+    pub fn with_two_cards() -> Self {
+        Self::around(Cluster::multi_homed, &["far", "other"], Self::at_near_host, None)
+    }
+
+    fn at_near_host(cluster: &Cluster) -> Bench {
+        Bench::new().with(|dmover| dmover.wrapped(cluster.host("near").words()))
     }
 
     /// With trees on ext4, which has every attribute. `None`: there are no loop devices here, which is told.
     pub fn on_disk(test: &str) -> Option<Self> {
         let image = Image::create_or_skip(test, FileSystem::Ext4, 900 << 20)?;
         let bench = Bench::inside(image.path());
-        Some(Self::around(|_| bench, Some(image)))
+        Some(Self::around(Cluster::new, &["far", "other"], |_| bench, Some(image)))
     }
 
-    fn around(bench: impl FnOnce(&Cluster) -> Bench, image: Option<Mounted>) -> Self {
-        let cluster = Cluster::new(&["far", "other", "near"]).unwrap();
+    fn around(
+        cluster: impl FnOnce(&[&str]) -> anyhow::Result<Cluster>,
+        names: &[&str],
+        bench: impl FnOnce(&Cluster) -> Bench,
+        image: Option<Mounted>,
+    ) -> Self {
+        let cluster = cluster(&[names, &["near"]].concat()).unwrap();
         let bench = bench(&cluster);
         let force = "ForceCommand cd \"$HOME\"; exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"\n";
-        let servers: Vec<Sshd> = ["far", "other"]
-            .map(|name| Sshd::start_with(cluster.host(name), force).unwrap())
-            .into_iter()
-            .collect();
+        let start = |name: &&str| Sshd::start_with(cluster.host(name), force).unwrap();
+        let servers = names.iter().map(start).collect();
         let ends = Self { servers, cluster, bench, _image: image };
-        for host in ["far", "other"] {
+        for host in names {
             ends.link(host, ".local/bin/dmover", Path::new(PROGRAM));
         }
         ends
@@ -206,6 +215,12 @@ macro_rules! ends {
             dmover_testkit::skip!("{why}");
         }
         $crate::ends::Ends::with_near_host()
+    }};
+    (with two cards) => {{
+        if let Some(why) = $crate::ends::missing() {
+            dmover_testkit::skip!("{why}");
+        }
+        $crate::ends::Ends::with_two_cards()
     }};
     ($test:expr) => {{
         if let Some(why) = $crate::ends::missing() {

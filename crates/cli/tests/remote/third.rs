@@ -1,4 +1,5 @@
-//! Transfers between two other hosts: content goes from one to the other, and not through the host of the command.
+//! Transfers between two other hosts: content goes from one to the other, and not through the host of the command. And
+//! relays, which pass it on.
 use serde_json::Value;
 
 use super::bench::eventually;
@@ -16,9 +17,14 @@ fn tree(ends: &Ends) {
     );
 }
 
-/// Bytes that the host of the command has received or sent, as its kernel counts them.
-fn passed(ends: &Ends) -> u64 {
-    let mut cat = ends.cluster.host("near").command("cat");
+/// Bytes that a host has received or sent, as its kernel counts them.
+fn passed(ends: &Ends, host: &str) -> u64 {
+    passed_by_card(ends, host).iter().sum()
+}
+
+/// The same for each of its network cards.
+fn passed_by_card(ends: &Ends, host: &str) -> Vec<u64> {
+    let mut cat = ends.cluster.host(host).command("cat");
     let text = cat.arg("/proc/net/dev").output().unwrap().stdout;
     let text = String::from_utf8(text).unwrap();
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("lo:"));
@@ -28,7 +34,7 @@ fn passed(ends: &Ends) -> u64 {
                 line.split_once(':')?.1.split_whitespace().map(|n| n.parse().unwrap()).collect();
             Some(numbers[0] + numbers[8])
         })
-        .sum()
+        .collect()
 }
 
 #[track_caller]
@@ -49,10 +55,10 @@ fn content_does_not_pass_the_host_of_the_command() {
     let ends = ends!(with near host);
     tree(&ends);
     for verb in ["copy -T", "sync"] {
-        let before = passed(&ends);
+        let before = passed(&ends, "near");
         let run = ends.job(WAY, &format!("{verb} --json"), ("s", "d")).expect_code(0);
         assert_same(&ends);
-        let passed = passed(&ends) - before;
+        let passed = passed(&ends, "near") - before;
         assert!(passed < 2_000_000, "{verb}: {passed} bytes passed by");
         assert_eq!(protection(&run), "tls");
         ends.bench.sh("rm -r d");
@@ -69,10 +75,10 @@ fn without_an_open_port_content_goes_through_the_host_of_the_command_and_it_says
     // Nobody listens there.
     let closed = ends.cluster.host("near").address();
     let line = format!("copy --json -T --bwlimit 2M --data-address {closed}");
-    let before = passed(&ends);
+    let before = passed(&ends, "near");
     let run = ends.job(WAY, &line, ("s", "d")).expect_code(0);
     assert_same(&ends);
-    let passed = passed(&ends) - before;
+    let passed = passed(&ends, "near") - before;
     assert!(passed > 60_000_000, "{passed} bytes passed by");
     let words = "no data streams to far, everything goes through the host of the command: port";
     assert!(run.stderr.contains(words), "{}", run.tell());
@@ -101,4 +107,93 @@ fn a_source_that_is_killed_is_named_and_the_same_command_completes() {
     assert!(text.contains("the connection to the host 'far' was lost"), "{}", run.tell());
     ends.job(WAY, "copy --json -T", ("s", "d")).expect_code(0);
     assert_same(&ends);
+}
+
+#[test]
+fn a_relay_passes_content_on_that_ends_would_exchange_directly() {
+    let ends = ends!(with near host);
+    tree(&ends);
+    for way in
+        [Way { source: "far:", destination: "" }, Way { source: "", destination: "far:" }, WAY]
+    {
+        let before = ["near", "gate"].map(|host| passed(&ends, host));
+        let run = ends.job(way, "copy --json -T --relay gate", ("s", "d")).expect_code(0);
+        assert_same(&ends);
+        let after = ["near", "gate"].map(|host| passed(&ends, host));
+        let [near, gate] = [0, 1].map(|at| after[at] - before[at]);
+        assert!(gate > 60_000_000, "{way:?}: {gate} bytes passed the relay");
+        assert_eq!(near < 2_000_000, way == WAY, "{way:?}: {near} bytes passed this host");
+        assert_eq!(protection(&run), "tls");
+        ends.bench.sh("rm -r d");
+        eventually("the agents to end", || ends.agents().is_empty());
+    }
+}
+
+#[test]
+fn relays_may_follow_each_other_and_a_dead_one_is_left_out() {
+    let ends = ends!(with near host);
+    tree(&ends);
+    let way = Way { source: "far:", destination: "" };
+    // From here to `gate`, from there to `other`, and then to `far`.
+    let run = ends.job(way, "copy --json -T --relay gate,other", ("s", "d")).expect_code(0);
+    assert_same(&ends);
+    assert_eq!(protection(&run), "tls");
+    for relay in ["gate", "other"] {
+        assert!(passed(&ends, relay) > 60_000_000, "{relay}");
+    }
+    ends.bench.sh("rm -r d");
+    let line = "copy --json -T --relay gate --relay other --bwlimit 4M --split-size 1M";
+    let mut running = ends.start_job(way, line, ("s", "d"));
+    let begun = || std::fs::read_dir(ends.bench.at("d")).is_ok_and(|names| names.count() > 0);
+    eventually("the copy", || begun() || running.has_ended().unwrap());
+    let before = passed(&ends, "gate");
+    ends.cluster.host("other").kill_all().unwrap();
+    let run = running.finish().unwrap().expect_code(0);
+    assert_same(&ends);
+    assert!(passed(&ends, "gate") - before > 20_000_000);
+    assert!(run.text().contains(r#""relays":["gate","other"]"#), "{}", run.tell());
+}
+
+#[test]
+fn a_host_that_cannot_be_a_relay_is_named() {
+    let ends = ends!(with near host);
+    tree(&ends);
+    let way = Way { source: "far:", destination: "" };
+    let run = ends.job(way, "copy -T --relay nowhere", ("s", "d")).expect_code(6);
+    assert!(run.stderr.contains("cannot find the address of the host 'nowhere'"), "{}", run.tell());
+    let run = ends.job(way, "copy -T --relay gate,", ("s", "d")).expect_code(2);
+    assert!(run.stderr.contains("--relay"), "{}", run.tell());
+    assert!(!ends.bench.exists("d"));
+}
+
+#[test]
+fn streams_share_network_cards_and_outlive_one_of_them() {
+    let ends = ends!(with two cards);
+    tree(&ends);
+    let way = Way { source: "far:", destination: "" };
+    let to = ends.cluster.host("far").addresses();
+    let from = ends.cluster.host("near").addresses();
+    let line = |options: &str| {
+        let by = |option: &str, addresses: &[std::net::Ipv4Addr]| -> String {
+            let options = addresses.iter().map(|address| format!("--{option} {address}"));
+            options.collect::<Vec<_>>().join(" ")
+        };
+        let (to, from) = (by("data-address", &to), by("data-from", &from));
+        format!("copy --json -T --compress=never {to} {from} {options}")
+    };
+    let before = passed_by_card(&ends, "far");
+    ends.job(way, &line(""), ("s", "d")).expect_code(0);
+    assert_same(&ends);
+    let cards = passed_by_card(&ends, "far");
+    for (card, (after, before)) in cards.iter().zip(&before).enumerate() {
+        assert!(after - before > 5_000_000, "card {card}: {before} {after}");
+    }
+    ends.bench.sh("rm -r d");
+    let mut running = ends.start_job(way, &line("--bwlimit 4M --split-size 1M"), ("s", "d"));
+    let begun = || std::fs::read_dir(ends.bench.at("d")).is_ok_and(|names| names.count() > 0);
+    eventually("the copy", || begun() || running.has_ended().unwrap());
+    ends.cluster.host("far").cut_link_of(1).unwrap();
+    let run = running.finish().unwrap().expect_code(0);
+    assert_same(&ends);
+    assert!(run.text().contains(r#""protection":"tls""#), "{}", run.tell());
 }

@@ -3,20 +3,22 @@ use dmover_host::tcp::{self, Tuning};
 use dmover_schedule::thread;
 use dmover_schedule::time::Instant;
 use rustls::ClientConfig;
-use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::io::{self, Write};
+use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use super::handshake::{self, HANDSHAKE_WITHIN};
 use super::pool::Pool;
+use super::shared::Stream;
+use super::ways::{Way, Ways};
 use super::{StreamOptions, growth};
+use crate::relay;
 
 /// How long an address may take to accept a connection. After an outage the next attempt comes soon.
 const CONNECT_WITHIN: Duration = Duration::from_secs(4);
-/// Pauses between attempts, from the first to the longest.
-const PAUSE_MIN: Duration = Duration::from_millis(200);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// How often it looks whether streams are missing.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How often it is tried if it never worked. A firewall does not go away.
 const FIRST_ATTEMPTS: u32 = 3;
 /// Streams that are opened at the same time.
@@ -30,12 +32,50 @@ pub(super) struct Dialer {
     pub config: Arc<ClientConfig>,
     /// Names and addresses of the other side.
     pub named: Vec<String>,
+    /// All of them are used, because the user has named them; otherwise the one that answers first.
+    pub uses_all: bool,
     pub port: u16,
     pub host: String,
     /// What carries everything without streams.
     pub spare: &'static str,
     pub options: StreamOptions,
-    pub tuning: Tuning,
+}
+
+/// What has become of an attempt; `None`: another way was faster.
+type Opened = (Way, io::Result<Option<Arc<Stream>>>);
+
+/// What one round of attempts knows.
+struct Attempts {
+    sender: mpsc::Sender<Opened>,
+    ended: mpsc::Receiver<Opened>,
+    /// Ways that are being tried.
+    pending: Vec<Way>,
+    /// Streams that were opened.
+    open: Vec<(Way, Arc<Stream>)>,
+}
+
+impl Attempts {
+    fn new() -> Self {
+        let (sender, ended) = mpsc::channel();
+        Self { sender, ended, pending: Vec::new(), open: Vec::new() }
+    }
+
+    /// The next attempt that has ended within this time, and how.
+    fn next_within(&mut self, limit: Duration) -> Option<(Way, io::Result<()>)> {
+        let (way, result) = self.ended.recv_timeout(limit).ok()?;
+        if let Some(at) = self.pending.iter().position(|pending| *pending == way) {
+            self.pending.swap_remove(at);
+        }
+        let result =
+            result.map(|stream| self.open.extend(stream.map(|stream| (way.clone(), stream))));
+        Some((way, result))
+    }
+
+    /// How many streams a way has.
+    fn used(&self, way: &Way) -> usize {
+        let open = self.open.iter().map(|(way, _)| way);
+        open.chain(&self.pending).filter(|used| *used == way).count()
+    }
 }
 
 impl Dialer {
@@ -51,33 +91,35 @@ impl Dialer {
     }
 
     fn run(self: &Arc<Self>) {
-        let Some(mut address) = self.first() else { return };
-        let (sender, opened) = mpsc::channel();
-        let (mut dialing, mut pause) = (0, PAUSE_MIN);
+        let (begin, mut attempts) = (Instant::now(), Attempts::new());
+        let now_ms = || begin.elapsed().as_millis() as u64;
+        let Some(mut ways) = self.first(&mut attempts) else { return };
         while !self.pool.is_over() {
             if self.pool.young_losses() >= YOUNG_ROUNDS * self.options.settings.count {
                 let why = "they end soon after they were opened";
                 return self.without_streams(&format!("port {}: {why}", self.port));
             }
-            let missing = self.wanted().saturating_sub(self.pool.streams() + dialing);
-            for _ in 0..missing.min(DIALS_MAX - dialing) {
-                dialing += 1;
-                self.open(address, sender.clone());
+            attempts.open.retain(|(_, stream)| !stream.is_over());
+            while attempts.pending.len() < DIALS_MAX
+                && let Some(way) =
+                    ways.next(|way| attempts.used(way), self.wanted(), now_ms()).cloned()
+            {
+                self.open(way, &mut attempts);
             }
             // Each by itself: one that hangs holds up no other one.
-            let Ok((_, result)) = opened.recv_timeout(PAUSE_MIN) else { continue };
-            dialing -= 1;
-            let Err(error) = result else {
-                pause = PAUSE_MIN;
-                continue;
-            };
-            tracing::debug!(%error, host = %self.host, "cannot open a data stream");
-            if dialing == 0 && self.pool.streams() == 0 {
-                // The other side may have another address by now, or this one may.
-                address = self.race().unwrap_or(address);
+            match attempts.next_within(LOOK_EVERY) {
+                None => {}
+                Some((way, Ok(()))) => ways.worked(&way),
+                Some((way, Err(error))) => {
+                    tracing::debug!(%error, host = %self.host, "cannot open a data stream");
+                    ways.failed(&way, now_ms());
+                    if attempts.pending.is_empty() && self.pool.streams() == 0 {
+                        // The other side may have another address by now, or this one may.
+                        self.pool.wait_for_change(LOOK_EVERY);
+                        ways = self.race(&mut attempts).unwrap_or(ways);
+                    }
+                }
             }
-            self.pool.wait_for_change(pause);
-            pause = (2 * pause).min(PAUSE_MAX);
         }
     }
 
@@ -86,12 +128,12 @@ impl Dialer {
         (self.options.notice.0)(&notice);
     }
 
-    /// The address at which the first stream was opened.
-    fn first(self: &Arc<Self>) -> Option<SocketAddr> {
+    /// The ways of which one has led to the first stream.
+    fn first(self: &Arc<Self>, attempts: &mut Attempts) -> Option<Ways> {
         for attempt in 1..=FIRST_ATTEMPTS {
             let begin = Instant::now();
-            match self.race() {
-                Ok(address) => return Some(address),
+            match self.race(attempts) {
+                Ok(ways) => return Some(ways),
                 Err(_) if self.pool.is_over() => return None,
                 Err(error) if attempt == FIRST_ATTEMPTS => {
                     self.without_streams(&format!("port {}: {error}", self.port));
@@ -102,53 +144,85 @@ impl Dialer {
         None
     }
 
-    /// Opens a stream at whatever address answers first.
-    fn race(self: &Arc<Self>) -> io::Result<SocketAddr> {
-        let mut addresses: Vec<SocketAddr> = Vec::new();
-        for name in &self.named {
-            let found = (name.as_str(), self.port).to_socket_addrs();
-            let new = found.into_iter().flatten().filter(|found| !addresses.contains(found));
-            addresses.extend(new.collect::<Vec<_>>());
+    /// Opens a stream on whatever way is open first.
+    fn race(self: &Arc<Self>, attempts: &mut Attempts) -> io::Result<Ways> {
+        let all = self.ways();
+        for way in &all {
+            self.open(way.clone(), attempts);
         }
-        let (sender, opened) = mpsc::channel();
-        for address in addresses {
-            self.open(address, sender.clone());
-        }
-        drop(sender);
         let mut failed = None;
-        for (address, result) in opened {
-            match result {
-                Ok(()) => return Ok(address),
-                Err(error) => failed = failed.or(Some(error)),
+        while !attempts.pending.is_empty() {
+            match attempts.next_within(LOOK_EVERY) {
+                Some((way, Ok(()))) => {
+                    return Ok(if self.uses_all { Ways::new(all) } else { Ways::new([way]) });
+                }
+                Some((_, Err(error))) => failed = failed.or(Some(error)),
+                None => {}
             }
         }
         Err(failed.unwrap_or_else(|| io::Error::other("its address is not known")))
     }
 
-    /// Opens a stream at an address, on a thread that says so in the end.
-    fn open(self: &Arc<Self>, address: SocketAddr, done: Done) {
-        let (dialer, failed) = (Arc::clone(self), done.clone());
+    /// All ways to the other side, by addresses as they are now.
+    fn ways(&self) -> Vec<Way> {
+        let StreamOptions { settings, relayed, .. } = &self.options;
+        let direct = (&self.named, self.port, Vec::new());
+        let by_relays =
+            relayed.iter().map(|way| (&way.addresses, way.port, relay::prefaces(way, self.port)));
+        let wanted: Vec<_> = if relayed.is_empty() { vec![direct] } else { by_relays.collect() };
+        let mut ways: Vec<Way> = Vec::new();
+        for (names, port, preface) in wanted {
+            let found =
+                names.iter().filter_map(|name| (name.as_str(), port).to_socket_addrs().ok());
+            for to in found.flatten() {
+                let fits = |from: &&IpAddr| from.is_ipv4() == to.is_ipv4();
+                let mut from: Vec<_> =
+                    settings.from.iter().filter(fits).copied().map(Some).collect();
+                if settings.from.is_empty() {
+                    from.push(None);
+                }
+                for from in from {
+                    let way = Way { to, from, preface: preface.clone() };
+                    if !ways.contains(&way) {
+                        ways.push(way);
+                    }
+                }
+            }
+        }
+        ways
+    }
+
+    /// Opens a stream on a way, on a thread that says so in the end.
+    fn open(self: &Arc<Self>, way: Way, attempts: &mut Attempts) {
+        attempts.pending.push(way.clone());
+        let (dialer, done) = (Arc::clone(self), attempts.sender.clone());
+        let failed = (way.clone(), done.clone());
         let opens = move || {
+            let result = dialer.dial(&way);
             // Whoever waited for it may have gone.
-            let _ = done.send((address, dialer.dial(address)));
+            let _ = done.send((way, result));
         };
         let started = thread::Builder::new().name("net-dial".into()).spawn(opens);
         if let Err(error) = started {
-            let _ = failed.send((address, Err(error)));
+            let (way, done) = failed;
+            let _ = done.send((way, Err(error)));
         }
     }
 
-    fn dial(&self, address: SocketAddr) -> io::Result<()> {
-        let socket = tcp::connect(address, &self.tuning, CONNECT_WITHIN)?;
-        if self.pool.streams() >= self.wanted() {
-            // Another address was faster.
-            return Ok(());
+    fn dial(&self, way: &Way) -> io::Result<Option<Arc<Stream>>> {
+        let settings = &self.options.settings;
+        let tuning = Tuning {
+            congestion: settings.congestion.clone(),
+            buffer_bytes: settings.buffer_bytes,
+            from: way.from,
+        };
+        let mut socket = tcp::connect(way.to, &tuning, CONNECT_WITHIN)?;
+        if !self.uses_all && self.pool.streams() >= self.wanted() {
+            return Ok(None);
         }
-        let protection = self.options.settings.protection;
+        socket.write_all(&way.preface)?;
+        let protection = settings.protection;
         let transport = handshake::connect(socket, &self.config, protection, HANDSHAKE_WITHIN)?;
-        self.pool.add(transport).map(drop)
+        self.pool.add(transport).map(Some)
     }
 }
-
-/// Receives what has become of an attempt.
-type Done = mpsc::Sender<(SocketAddr, io::Result<()>)>;

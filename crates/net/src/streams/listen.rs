@@ -4,7 +4,7 @@ use dmover_schedule::thread;
 use dmover_wire::streams::{Compression, Protection, StreamAnswer, StreamOffer};
 use rustls::ServerConfig;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -14,13 +14,10 @@ use super::identity::Identity;
 use super::pool::Pool;
 use super::{Carrier, MARGIN, PATIENCE_MIN, STREAMS_MAX};
 use crate::connection::{Link, Terms};
+use crate::ports::listen;
 
-/// How often it looks whether the pool is over.
-const ACCEPT_WITHIN: Duration = Duration::from_millis(500);
 /// Connections that may prove at a time who they are.
 const OPENING_MAX: usize = 16;
-/// Ports that are tried.
-const PORTS_TRIED: u64 = 1000;
 
 /// Waits for streams.
 pub(crate) struct Listening {
@@ -129,30 +126,4 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
     }
-}
-
-/// Listens at one of these ports, on all addresses.
-fn listen((first, last): (u16, u16), tuning: &Tuning) -> io::Result<TcpListener> {
-    let at = |port: u16| {
-        let both = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
-        tcp::listen(both, tuning, ACCEPT_WITHIN).or_else(|error| {
-            // Without IPv6.
-            let has_none = error.kind() != io::ErrorKind::AddrInUse;
-            let old = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-            if has_none { tcp::listen(old, tuning, ACCEPT_WITHIN) } else { Err(error) }
-        })
-    };
-    let count = u64::from(last.saturating_sub(first)) + 1;
-    // Several agents of a host begin at different ports.
-    let begin = dmover_host::random_u64() % count;
-    let mut failed = None;
-    for place in (0..count.min(PORTS_TRIED)).map(|place| (begin + place) % count) {
-        match at(first + place as u16) {
-            Ok(listener) => return Ok(listener),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => failed = Some(error),
-            Err(error) => return Err(error),
-        }
-    }
-    let error = failed.map_or_else(String::new, |error| format!(": {error}"));
-    Err(io::Error::other(format!("no port from {first} to {last} is free{error}")))
 }

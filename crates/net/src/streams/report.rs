@@ -20,6 +20,7 @@ pub(super) fn of(
     ConnectionReport {
         streams: sockets.len() as u32,
         lost_streams: lost,
+        relays: Vec::new(),
         protected,
         congestion: sockets.first().and_then(|socket| tcp::congestion(socket)),
         round_trip_us: average.map(|time| time as u32),
