@@ -111,11 +111,7 @@ pub(crate) fn open_large(
     let supply = file::supply(engine, level, &planned.record, mover.permit())?;
     let last = file.destination_name.as_bytes();
     let begun = match partial::continue_partial(mover, level, target, file, &supply)? {
-        Some(continued) => {
-            // What is missing may have bytes of an older version, also where the source has holes.
-            let patched = continued.patched || level.source.is_remote();
-            Begun { patched, ..continued }
-        }
+        Some(continued) => continued,
         None => {
             let order = file::order(mover.engine, level, target, &planned);
             match mover.session.begin_large(order, &supply)? {
@@ -256,16 +252,15 @@ fn copy_chunk(mover: &mut Mover<'_>, task: &mut ChunkTask) -> Result<Written, En
         name: large.file.name.as_bytes(),
         to: target,
         last: large.file.destination_name.as_bytes(),
-        // An earlier run may have left bytes of an older version, also where the source has holes.
-        patched: large.patched || (mover.lease.task.resumed && level.source.is_remote()),
+        patched: large.patched,
     };
     let digested = (large.shape, task.range.start);
     let mut open = LargePart::new(order, source, unfinished, digested);
+    if mover.lease.task.resumed {
+        open = open.resumed(engine.local(), task.range);
+    }
     if large.replaces {
         open = open.with_older(engine.local());
-    }
-    if mover.lease.task.resumed {
-        open.forget(task.range);
     }
     let copied = copy_in_steps(mover, task, &open);
     let checked = copied.and_then(|()| open.check_source(engine.local()));

@@ -130,7 +130,9 @@ impl Session<'_> {
         partial: &PartialFile,
     ) -> Result<Option<Begun<'t>>, EntryError> {
         let Some(old) = open_partial(&self.local, to, partial, supply) else { return Ok(None) };
-        if partial.patched {
+        let (content, metadata) = (supply.file.as_ref(), &supply.metadata);
+        let patched = partial.patched || self.local.content().may_leave_older(content, metadata);
+        if patched {
             // What is missing is compared: the cache may have what a failed flush has left there.
             cache::forget(&old, 0, supply.metadata.size);
         }
@@ -143,7 +145,7 @@ impl Session<'_> {
             adopt(self, to, name).map(|unfinished| (name.clone(), unfinished))
         };
         Ok(file.map(|(temporary, unfinished)| {
-            let (done, patched) = (partial.done.clone(), partial.patched);
+            let done = partial.done.clone();
             Begun { temporary, unfinished, done, patched, is_new }
         }))
     }

@@ -1,6 +1,9 @@
 //! Content that is like an older version at the destination: of a file of another host, only what differs is sent.
 use dmover_digest::Pieces;
-use dmover_model::{ByteRange, Digest, DigestPolicy, EntryError, HashType, PathBytes, Shape, When};
+use dmover_model::{
+    ByteRange, Digest, DigestPolicy, EntryError, ErrorClass, HashType, Metadata, Operation,
+    PathBytes, Shape, Side, When,
+};
 use dmover_observe::{Activity, Counter, activity};
 use dmover_plan::verify::differing;
 use dmover_schedule::thread;
@@ -13,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::patch::read_all;
 use super::{ContentRules, Holes, Tools, Transfer};
 use crate::error::cancelled;
+use crate::handle::FileRef;
 
 /// The length of the pieces that are compared first. Only of those that differ, blocks are compared.
 const PIECE: u64 = 64 << 10;
@@ -68,6 +72,13 @@ pub(crate) fn hash_at_both(
 }
 
 impl ContentRules<'_> {
+    /// Whether a run that is interrupted may leave bytes of an older version where the source has holes: it copies the older
+    /// version first, and what differs follows. A later run has to compare what is missing.
+    pub(crate) fn may_leave_older(&self, source: FileRef<'_>, metadata: &Metadata) -> bool {
+        // Without holes every byte is written again.
+        source.fd().is_none() && self.holes(metadata) != Holes::Fill
+    }
+
     /// Copies a range of a file of another host, of which the destination has an older version. Nothing of the range was
     /// written yet.
     pub(crate) fn copy_changed(
@@ -137,16 +148,16 @@ impl ContentRules<'_> {
         let mut is_like = true;
         while start < range.end {
             let part = ByteRange { start, end: range.end.min(start + COMPARED_AT_ONCE) };
-            let pieces = if is_like {
+            let (pieces, there) = if is_like {
                 self.differing_pieces(transfer, file, part, tools)?
             } else {
-                vec![part]
+                (vec![part], Vec::new())
             };
             let differing: u64 = pieces.iter().map(|piece| piece.len()).sum();
             is_like &= differing <= most_sent(part.len());
             let sent = if is_like {
                 let sent = self.fetch_blocks(transfer, file, &pieces, tools)?;
-                self.feed_again(transfer, part, tools)?;
+                self.feed_again(transfer, (part, &there), tools)?;
                 sent
             } else {
                 transfer.source.will_read(ByteRange { start, end: range.end });
@@ -159,14 +170,14 @@ impl ContentRules<'_> {
         Ok(written)
     }
 
-    /// Pieces of a part in which the destination differs, with neighbours joined.
+    /// Pieces of a part in which the destination differs, with neighbours joined, and the digests of all pieces of the source.
     fn differing_pieces(
         &self,
         transfer: Transfer<'_>,
         file: &dyn RemoteFile,
         part: ByteRange,
         tools: &mut Tools,
-    ) -> Result<Vec<ByteRange>, EntryError> {
+    ) -> Result<(Vec<ByteRange>, Vec<Digest>), EntryError> {
         activity::at(Activity::SourceData);
         let shape = compared_by().shape(part.len());
         let here = || {
@@ -177,7 +188,8 @@ impl ContentRules<'_> {
         let shown = (transfer.source_path)();
         let ([there, here], _) = hash_at_both(file, (shape, part.start), &shown, here)?;
         let ranges = differing(&shape, part.start, &here, &there);
-        Ok(ranges.into_iter().map(|r| ByteRange { end: r.end.min(part.end), ..r }).collect())
+        let ranges = ranges.into_iter().map(|r| ByteRange { end: r.end.min(part.end), ..r });
+        Ok((ranges.collect(), there))
     }
 
     /// Writes the blocks that differ in some pieces. Returns how many bytes that were.
@@ -221,17 +233,28 @@ impl ContentRules<'_> {
         Ok(written)
     }
 
-    /// Hashes a part that is complete now, for the digest of the whole file.
+    /// Hashes a part that is complete now, for the digest of the whole file. The digest is that of the source only if each piece is as it was
+    /// there.
     fn feed_again(
         &self,
         transfer: Transfer<'_>,
-        part: ByteRange,
+        (part, there): (ByteRange, &[Digest]),
         tools: &mut Tools,
     ) -> Result<(), EntryError> {
         if transfer.tap.is_none() {
             return Ok(());
         }
-        self.read_back(transfer, part, tools, &mut |bytes| transfer.feed(bytes))
+        let mut pieces = Pieces::new(compared_by().shape(part.len()), 0);
+        self.read_back(transfer, part, tools, &mut |bytes| {
+            transfer.feed(bytes);
+            pieces.update(bytes);
+        })?;
+        if pieces.finish() == there {
+            return Ok(());
+        }
+        let words = "the file, or its copy, changed while its differences were copied";
+        let (side, class) = (Side::Source, ErrorClass::Changed);
+        Err(EntryError::plain(side, Operation::Read, class, (transfer.source_path)(), words))
     }
 
     /// Reads a range of the destination.
@@ -249,8 +272,13 @@ impl ContentRules<'_> {
             let block = &mut tools.buffer[..wanted];
             let read =
                 read_all(transfer.destination, block, at).map_err(|e| transfer.write_error(e))?;
-            // It has its final size. If another program cuts it off, what is missing differs.
-            block[read..].fill(0);
+            if read < wanted {
+                // It has had its final size.
+                let words = "another program has cut it off while it was written";
+                let (side, class) = (Side::Destination, ErrorClass::Changed);
+                let path = (transfer.target_path)();
+                return Err(EntryError::plain(side, Operation::Read, class, path, words));
+            }
             each(block);
             transfer.permit.progress();
             at += wanted as u64;

@@ -57,10 +57,15 @@ impl<'a> LargePart<'a> {
         Self { older, ..self }
     }
 
-    /// Drops a range of the temporary from the page cache, before a later run writes it: what an earlier run could not flush
-    /// looks as it should there, and the kernel takes it for clean. What still waits to be written stays.
-    pub fn forget(&self, range: ByteRange) {
+    /// Continues the part of an earlier run: of a file with holes it may have left bytes of an older version, so what the range has
+    /// is compared. The range is dropped from the page cache first: what an earlier run could not flush looks as it should
+    /// there, and the kernel takes it for clean. What still waits to be written stays.
+    #[must_use]
+    pub fn resumed(mut self, local: Local<'_>, range: ByteRange) -> Self {
+        let (source, metadata) = (self.source.file.as_ref(), &self.source.metadata);
+        self.order.patched |= local.content().may_leave_older(source, metadata);
         cache::forget(self.file.fd(), range.start, range.len());
+        self
     }
 
     /// Announces the range that will be copied, step by step.

@@ -4,7 +4,7 @@ use dmover_schedule::thread;
 use dmover_schedule::time::Instant;
 use rustls::ClientConfig;
 use std::io::{self, Write};
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -146,50 +146,52 @@ impl Dialer {
 
     /// Opens a stream on whatever way is open first.
     fn race(self: &Arc<Self>, attempts: &mut Attempts) -> io::Result<Ways> {
-        let all = self.ways();
-        for way in &all {
+        let mut ways = self.ways();
+        for way in ways.all() {
             self.open(way.clone(), attempts);
         }
         let mut failed = None;
         while !attempts.pending.is_empty() {
             match attempts.next_within(LOOK_EVERY) {
                 Some((way, Ok(()))) => {
-                    return Ok(if self.uses_all { Ways::new(all) } else { Ways::new([way]) });
+                    ways.worked(&way);
+                    return Ok(ways);
                 }
-                Some((_, Err(error))) => failed = failed.or(Some(error)),
+                Some((way, Err(error))) => {
+                    ways.failed(&way, 0);
+                    failed = failed.or(Some(error));
+                }
                 None => {}
             }
         }
         Err(failed.unwrap_or_else(|| io::Error::other("its address is not known")))
     }
 
-    /// All ways to the other side, by addresses as they are now.
-    fn ways(&self) -> Vec<Way> {
+    /// All ways to the other side, by addresses as they are now. Those that the user has named are all used.
+    fn ways(&self) -> Ways {
         let StreamOptions { settings, relayed, .. } = &self.options;
-        let direct = (&self.named, self.port, Vec::new());
-        let by_relays =
-            relayed.iter().map(|way| (&way.addresses, way.port, relay::prefaces(way, self.port)));
-        let wanted: Vec<_> = if relayed.is_empty() { vec![direct] } else { by_relays.collect() };
-        let mut ways: Vec<Way> = Vec::new();
-        for (names, port, preface) in wanted {
+        let by_relays = relayed
+            .iter()
+            .map(|way| (&way.addresses[..], way.port, relay::prefaces(way, self.port)));
+        let direct = |named| (named, self.port, Vec::new());
+        let wanted: Vec<_> = if !relayed.is_empty() {
+            by_relays.collect()
+        } else if settings.addresses.is_empty() {
+            vec![direct(&self.named[..])]
+        } else {
+            self.named.chunks(1).map(direct).collect()
+        };
+        let from: Vec<Option<IpAddr>> = match &settings.from[..] {
+            [] => vec![None],
+            from => from.iter().copied().map(Some).collect(),
+        };
+        let each = wanted.into_iter().flat_map(|(names, port, preface)| {
             let found =
                 names.iter().filter_map(|name| (name.as_str(), port).to_socket_addrs().ok());
-            for to in found.flatten() {
-                let fits = |from: &&IpAddr| from.is_ipv4() == to.is_ipv4();
-                let mut from: Vec<_> =
-                    settings.from.iter().filter(fits).copied().map(Some).collect();
-                if settings.from.is_empty() {
-                    from.push(None);
-                }
-                for from in from {
-                    let way = Way { to, from, preface: preface.clone() };
-                    if !ways.contains(&way) {
-                        ways.push(way);
-                    }
-                }
-            }
-        }
-        ways
+            let found: Vec<SocketAddr> = found.flatten().collect();
+            from.iter().map(move |from| alternatives(&found, *from, &preface)).collect::<Vec<_>>()
+        });
+        Ways::new(each)
     }
 
     /// Opens a stream on a way, on a thread that says so in the end.
@@ -225,4 +227,17 @@ impl Dialer {
         let transport = handshake::connect(socket, &self.config, protection, HANDSHAKE_WITHIN)?;
         self.pool.add(transport).map(Some)
     }
+}
+
+/// The ways from one address to any of several.
+fn alternatives(to: &[SocketAddr], from: Option<IpAddr>, preface: &[u8]) -> Vec<Way> {
+    let mut ways: Vec<Way> = Vec::new();
+    for to in to.iter().copied() {
+        let fits = from.is_none_or(|from| from.is_ipv4() == to.is_ipv4());
+        let way = Way { to, from, preface: preface.to_vec() };
+        if fits && !ways.contains(&way) {
+            ways.push(way);
+        }
+    }
+    ways
 }

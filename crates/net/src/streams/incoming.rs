@@ -6,6 +6,9 @@ use super::chunk::CHUNK_OVERHEAD;
 /// The number of bytes after which their arrival is acknowledged.
 const ACKNOWLEDGE_EVERY: usize = 512 << 10;
 
+/// Bytes in order that nobody has taken. The reader takes them as soon as it can, and does not wait for anything else.
+const READY_MAX: usize = 32 << 20;
+
 /// Buffers that are kept for chunks to come.
 const BUFFERS_MAX: usize = 32;
 
@@ -20,6 +23,7 @@ pub(super) struct Incoming {
     early_max: usize,
     /// Those in order that nobody has taken yet.
     ready: VecDeque<Vec<u8>>,
+    ready_bytes: usize,
     /// Bytes whose arrival was not acknowledged yet.
     unacknowledged: usize,
     /// Buffers of chunks that were taken, as long as they were: memory from the kernel would have to be filled with zeros.
@@ -47,6 +51,7 @@ impl Incoming {
             early_bytes: 0,
             early_max,
             ready: VecDeque::new(),
+            ready_bytes: 0,
             unacknowledged: 0,
             buffers: Vec::new(),
         }
@@ -102,12 +107,20 @@ impl Incoming {
     fn take_on(&mut self, bytes: Vec<u8>) {
         self.next += 1;
         self.unacknowledged += bytes.len();
+        self.ready_bytes += bytes.len();
         self.ready.push_back(bytes);
     }
 
     /// The next bytes in order.
     pub fn take(&mut self) -> Option<Vec<u8>> {
-        self.ready.pop_front()
+        let bytes = self.ready.pop_front()?;
+        self.ready_bytes -= bytes.len();
+        Some(bytes)
+    }
+
+    /// Whether the reader has to catch up before more is received.
+    pub fn is_full(&self) -> bool {
+        self.ready_bytes > READY_MAX
     }
 
     /// The memory of the chunks that came too early.
@@ -161,6 +174,18 @@ mod tests {
         let mut incoming = Incoming::new(10 + 2 * CHUNK_OVERHEAD);
         assert!(incoming.came(1, vec![0; 6]).is_ok());
         assert_eq!(incoming.came(2, vec![0; 6]), Err(TooMuch));
+    }
+
+    #[test]
+    fn more_than_may_wait_for_the_reader_is_noticed() {
+        let mut incoming = Incoming::new(1000);
+        for number in 0..=32 {
+            assert!(!incoming.is_full());
+            incoming.came(number, vec![0; 1 << 20]).expect("room");
+        }
+        assert!(incoming.is_full());
+        incoming.take();
+        assert!(!incoming.is_full());
     }
 
     #[test]

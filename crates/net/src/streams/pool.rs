@@ -143,6 +143,7 @@ impl Read for Reader {
             self.taken = 0;
             self.chunk = loop {
                 if let Some(next) = incoming.take() {
+                    self.shared.taken.notify_all();
                     break next;
                 }
                 match self.shared.over() {

@@ -160,6 +160,8 @@ pub(super) struct Shared {
     pub room: Condvar,
     pub incoming: Mutex<Incoming>,
     pub arrived: Condvar,
+    /// Something that came was read.
+    pub taken: Condvar,
     pub over: OnceLock<End>,
     /// It is over, or a stream has ended; with the lock of `state`.
     pub changed: Condvar,
@@ -221,6 +223,7 @@ impl Shared {
             room: Condvar::new(),
             incoming: Mutex::new(Incoming::new(early_max)),
             arrived: Condvar::new(),
+            taken: Condvar::new(),
             over: OnceLock::new(),
             changed: Condvar::new(),
             start: Instant::now(),
@@ -292,6 +295,7 @@ impl Shared {
     pub fn came(&self, number: u64, bytes: Vec<u8>) {
         let mut incoming = lock(&self.incoming);
         let came = incoming.came(number, bytes);
+        let is_full = incoming.is_full();
         drop(incoming);
         match came {
             Ok(came) => {
@@ -301,10 +305,21 @@ impl Shared {
                 if came.acknowledge {
                     self.tell();
                 }
+                if is_full {
+                    self.wait_for_reader();
+                }
             }
             Err(super::incoming::TooMuch) => {
                 self.end(End::Violation("more came than may be on its way"));
             }
+        }
+    }
+
+    /// Waits until what is in order was read. Compressed chunks come faster than that where they are nothing but zeros.
+    fn wait_for_reader(&self) {
+        let mut incoming = lock(&self.incoming);
+        while incoming.is_full() && self.over().is_none() {
+            incoming = wait(&self.taken, incoming);
         }
     }
 
@@ -390,6 +405,7 @@ impl Shared {
         }
         drop(lock(&self.incoming));
         self.arrived.notify_all();
+        self.taken.notify_all();
     }
 
     /// Waits until the other side has all, or this time is over.

@@ -14,49 +14,84 @@ pub(super) struct Way {
     pub preface: Vec<u8>,
 }
 
-/// All ways that streams share.
+/// All ways that streams share, in groups: the ways of a group are alternatives, of which one is used.
 #[derive(Debug)]
-pub(super) struct Ways(Vec<Known>);
+pub(super) struct Ways(Vec<Group>);
 
 #[derive(Debug)]
-struct Known {
-    way: Way,
+struct Group {
+    /// At least one.
+    alternatives: Vec<Way>,
+    /// The one that is used.
+    at: usize,
+    has_worked: bool,
     /// It is not tried before this time.
     rests_until_ms: u64,
     pause_ms: u64,
 }
 
 impl Ways {
-    pub fn new(all: impl IntoIterator<Item = Way>) -> Self {
-        let known = |way| Known { way, rests_until_ms: 0, pause_ms: PAUSE_MIN_MS };
-        Self(all.into_iter().map(known).collect())
+    pub fn new(groups: impl IntoIterator<Item = Vec<Way>>) -> Self {
+        let group = |alternatives| Group {
+            alternatives,
+            at: 0,
+            has_worked: false,
+            rests_until_ms: 0,
+            pause_ms: PAUSE_MIN_MS,
+        };
+        let groups = groups.into_iter().filter(|alternatives| !alternatives.is_empty());
+        Self(groups.map(group).collect())
+    }
+
+    /// All ways.
+    pub fn all(&self) -> impl Iterator<Item = &Way> {
+        self.0.iter().flat_map(|group| &group.alternatives)
     }
 
     /// The way for the next stream; `None`: no stream is needed, or all ways rest. `used`: how many streams a way has,
     /// also those that are being opened; `wanted`: how many there should be in all.
     ///
-    /// A way that works again gets its share, also if the others have as many as are wanted by then.
+    /// A group that works again gets its share, also if the others have as many as are wanted by then.
     pub fn next(&self, used: impl Fn(&Way) -> usize, wanted: usize, now_ms: u64) -> Option<&Way> {
-        let used: Vec<usize> = self.0.iter().map(|known| used(&known.way)).collect();
+        let used_by = |group: &Group| group.alternatives.iter().map(&used).sum::<usize>();
+        let used: Vec<usize> = self.0.iter().map(used_by).collect();
         let (all, share) = (used.iter().sum::<usize>(), wanted.div_ceil(self.0.len().max(1)));
-        let ready = self.0.iter().zip(used).filter(|(known, _)| known.rests_until_ms <= now_ms);
-        let (known, used) = ready.min_by_key(|(_, used)| *used)?;
-        (all < wanted || used < share).then_some(&known.way)
+        let ready = self.0.iter().zip(used).filter(|(group, _)| group.rests_until_ms <= now_ms);
+        let (group, used) = ready.min_by_key(|(_, used)| *used)?;
+        (all < wanted || used < share).then(|| &group.alternatives[group.at])
+    }
+
+    /// The group of a way, and which of its alternatives that is.
+    fn group(&mut self, way: &Way) -> Option<(&mut Group, usize)> {
+        self.0.iter_mut().find_map(|group| {
+            let at = group.alternatives.iter().position(|known| known == way)?;
+            Some((group, at))
+        })
     }
 
     /// A stream was opened.
     pub fn worked(&mut self, way: &Way) {
-        for known in self.0.iter_mut().filter(|known| known.way == *way) {
-            (known.rests_until_ms, known.pause_ms) = (0, PAUSE_MIN_MS);
+        let Some((group, at)) = self.group(way) else { return };
+        if !std::mem::replace(&mut group.has_worked, true) {
+            group.at = at;
         }
+        (group.rests_until_ms, group.pause_ms) = (0, PAUSE_MIN_MS);
     }
 
     /// A stream could not be opened.
     pub fn failed(&mut self, way: &Way, now_ms: u64) {
-        for known in self.0.iter_mut().filter(|known| known.way == *way) {
-            known.rests_until_ms = now_ms + known.pause_ms;
-            known.pause_ms = (2 * known.pause_ms).min(PAUSE_MAX_MS);
+        let Some((group, at)) = self.group(way) else { return };
+        if at != group.at {
+            return;
         }
+        if !group.has_worked {
+            group.at = (at + 1) % group.alternatives.len();
+            if group.at != 0 {
+                return;
+            }
+        }
+        group.rests_until_ms = now_ms + group.pause_ms;
+        group.pause_ms = (2 * group.pause_ms).min(PAUSE_MAX_MS);
     }
 }
 
@@ -66,6 +101,11 @@ mod tests {
 
     fn way(last: u8) -> Way {
         Way { to: ([192, 0, 2, last], 1).into(), from: None, preface: Vec::new() }
+    }
+
+    /// Groups of one way each.
+    fn alone<const COUNT: usize>(ways: [u8; COUNT]) -> Ways {
+        Ways::new(ways.map(|number| vec![way(number)]))
     }
 
     /// Opens streams as long as one is needed.
@@ -82,7 +122,7 @@ mod tests {
 
     #[test]
     fn all_ways_get_equally_many() {
-        let ways = Ways::new([0, 1, 2].map(way));
+        let ways = alone([0, 1, 2]);
         let mut used = [0; 3];
         open(&ways, &mut used, 6, 0);
         assert_eq!(used, [2, 2, 2]);
@@ -92,7 +132,8 @@ mod tests {
 
     #[test]
     fn a_dead_way_is_skipped_and_gets_its_share_when_it_works_again() {
-        let mut ways = Ways::new([0, 1].map(way));
+        let mut ways = alone([0, 1]);
+        ways.worked(&way(1));
         ways.failed(&way(1), 1000);
         let mut used = [0; 2];
         open(&ways, &mut used, 8, 1100);
@@ -106,7 +147,7 @@ mod tests {
 
     #[test]
     fn pauses_become_longer_and_end_with_the_first_success() {
-        let mut ways = Ways::new([way(0)]);
+        let mut ways = alone([0]);
         let mut now = 0;
         let mut pauses = Vec::new();
         for _ in 0..6 {
@@ -124,10 +165,18 @@ mod tests {
     }
 
     #[test]
-    fn one_way_gets_all() {
-        let ways = Ways::new([way(0)]);
-        let mut used = [0];
+    fn of_alternatives_the_first_that_works_gets_all() {
+        let mut ways = Ways::new([vec![way(0), way(1), way(2)], vec![way(3)]]);
+        ways.failed(&way(0), 0);
+        assert_eq!(ways.next(|_| 0, 8, 0), Some(&way(1)), "none has worked");
+        ways.worked(&way(2));
+        ways.worked(&way(1));
+        let mut used = [0; 4];
         open(&ways, &mut used, 8, 0);
-        assert_eq!(used, [8]);
+        assert_eq!(used, [0, 0, 4, 4]);
+        ways.failed(&way(1), 0);
+        let mut used = [0; 4];
+        open(&ways, &mut used, 8, 0);
+        assert_eq!(used, [0, 0, 4, 4]);
     }
 }
