@@ -118,6 +118,9 @@ impl Relaying {
         let port = self.admitted(here)?;
         let there = self.connect(port)?;
         tcp::accepted(here, &self.tuning)?;
+        for stream in [here, &there] {
+            tcp::take_little_ahead(stream);
+        }
         {
             let mut streams = lock(&self.streams);
             streams.extend([(number, here.try_clone()?), (number, there.try_clone()?)]);
