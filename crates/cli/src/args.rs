@@ -7,6 +7,7 @@ mod texts;
 
 mod about;
 mod agent;
+mod bench;
 mod compat;
 mod fleet;
 mod jobs;
@@ -21,6 +22,7 @@ mod verify;
 
 pub use about::{CompletionsArgs, ConfigAction, ConfigArgs, DoctorArgs, ManArgs, ShellArg};
 pub use agent::AgentArgs;
+pub use bench::BenchArgs;
 pub use compat::{CpArgs, McpArgs, MsumArgs, MutilArgs};
 pub use fleet::{BrokerArgs, ClassArg, FleetArgs, MoverArgs};
 pub use jobs::{
@@ -171,6 +173,11 @@ pub enum Verb {
     /// for each connection, as the user who logs in; it listens on no port and ends with the
     /// connection.
     Agent(AgentArgs),
+    /// Measure how fast bytes move between this host and another one
+    ///
+    /// Sends random bytes over the same data streams as jobs, from memory to memory in both directions, and with PATH also to a
+    /// file without a name in that directory, and back from storage. Names what limits each, and the last result.
+    Bench(BenchArgs),
     /// Show what the file system of each PATH supports
     ///
     /// Creates a few entries in a temporary directory inside each PATH, checks what the file system

@@ -14,7 +14,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "errors", "history", "cleanup", "standby",
         ],
     ),
-    ("Several hosts", &["submit", "broker", "mover", "agent"]),
+    ("Several hosts", &["submit", "broker", "mover", "agent", "bench"]),
     ("Setup", &["doctor", "config", "completions", "man"]),
 ];
 
@@ -23,7 +23,7 @@ const OF_OTHER_TOOLS: (&[&str], &str) =
     (&["cp", "mcp", "msum"], "Copy, or compute digests, with the options of GNU cp or mutil");
 
 /// The common options of each verb. A verb that is not listed here shows all of its options.
-const SHORT: [(&str, &[&str]); 11] = [
+const SHORT: [(&str, &[&str]); 12] = [
     (
         "copy",
         &[
@@ -41,6 +41,7 @@ const SHORT: [(&str, &[&str]); 11] = [
     ("verify", &["level", "repair", "manifest", "exclude"]),
     ("sum", &["check", "hash-type", "tag", "exclude", "threads"]),
     ("create", &["share", "label", "exclude", "dry-run", "bwlimit"]),
+    ("bench", &["time", "json", "streams", "encrypt", "congestion", "relay"]),
     ("submit", &["local", "ssh", "slurm", "movers", "template"]),
     ("mover", &["broker", "allow-root", "allow-verb", "threads", "label"]),
     (
@@ -149,7 +150,7 @@ fn overview(command: &Command) -> String {
         }
     }
     let (verbs, about) = OF_OTHER_TOOLS;
-    let _ = writeln!(text, "Options of other tools:\n  {}  {about}\n", verbs.join(", "));
+    let _ = writeln!(text, "{}: {about}\n", verbs.join(", "));
     text
 }
 

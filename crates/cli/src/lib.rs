@@ -96,6 +96,7 @@ pub fn main() -> ExitCode {
         Verb::Broker(args) => cmd::fleet::broker(&args),
         Verb::Mover(args) => cmd::fleet::mover(&args),
         Verb::Agent(args) => cmd::agent::run(&args),
+        Verb::Bench(args) => cmd::bench::run(&args),
         Verb::Doctor(args) => cmd::doctor::run(&args),
         Verb::Config(args) => cmd::config::run(&args),
         Verb::Completions(args) => cmd::manuals::completions(&args),

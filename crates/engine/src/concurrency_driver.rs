@@ -308,7 +308,5 @@ impl Pace {
 }
 
 fn busy(from: Option<Times>, to: Option<Times>) -> Option<f64> {
-    let (from, to) = (from?, to?);
-    let all = to.all.saturating_sub(from.all);
-    (all > 0).then(|| to.busy.saturating_sub(from.busy) as f64 / all as f64)
+    to?.busy_since(&from?)
 }

@@ -258,6 +258,8 @@ fn copy_chunk(mover: &mut Mover<'_>, task: &mut ChunkTask) -> Result<Written, En
     let mut open = LargePart::new(order, source, unfinished, digested);
     if mover.lease.task.resumed {
         open = open.resumed(engine.local(), task.range);
+        // Also what other tasks get of the range.
+        task.large.patched = open.is_compared();
     }
     if large.replaces {
         open = open.with_older(engine.local());

@@ -17,6 +17,14 @@ pub struct Times {
     pub all: u64,
 }
 
+impl Times {
+    /// The share of the time since then that was spent at work; `None`: no time has passed.
+    pub fn busy_since(&self, earlier: &Self) -> Option<f64> {
+        let all = self.all.saturating_sub(earlier.all);
+        (all > 0).then(|| self.busy.saturating_sub(earlier.busy) as f64 / all as f64)
+    }
+}
+
 /// The first line of /proc/stat (proc_stat(5)); `None` where it is hidden.
 pub fn times() -> Option<Times> {
     if is_simulated() {

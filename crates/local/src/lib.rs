@@ -57,6 +57,7 @@ pub mod rights;
 pub mod root;
 pub mod root_content;
 pub mod root_side;
+pub mod scratch;
 pub mod seen_names;
 pub mod session;
 pub mod source;

@@ -76,6 +76,8 @@ pub fn run(
             hint: "use one version on both hosts".into(),
         }),
     };
+    // The side that greets first chooses it for both.
+    own.silence_ms = peer.silence_ms;
     own.refusal = role.as_ref().err().cloned();
     own.serves = matches!(role, Ok(Role::Asks(_)));
     let listening = match (&peer.offer, &role) {

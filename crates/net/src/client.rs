@@ -4,14 +4,14 @@ mod relays;
 use dmover_model::{ConnectionReport, Fatal, PathBytes};
 use dmover_schedule::thread;
 use dmover_wire::agent::{Inspection, Request};
-use dmover_wire::streams::{RelayedWay, StreamAnswer};
+use dmover_wire::streams::RelayedWay;
 use dmover_wire::{decode, encode};
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-pub use self::relays::Relays;
+pub use self::relays::{Relays, start_any as start_relays};
 use crate::agent::{Service, Serving};
 use crate::connection::{Broken, Channel, Connection, Link, SILENCE, Terms};
 use crate::endpoint::RemoteHost;
@@ -119,16 +119,9 @@ impl RemoteAgent {
         &self.reach.name
     }
 
-    /// The names and addresses of the host for data streams: those that the user has chosen, or those that it says itself and that
-    /// of the command line.
+    /// The names and addresses to which relays pass data streams on.
     pub fn named(&self, settings: &StreamSettings) -> Vec<String> {
-        let Reach { name, .. } = &self.reach;
-        // A relay is asked to connect to them, not this host.
-        let to = Peer { name, is_here: true, spare: "" };
-        match &self.hello.answer {
-            Some(StreamAnswer::Listens { addresses, .. }) => to.named(addresses, settings),
-            _ => to.named(&[], settings),
-        }
+        relays::targets(&self.reach.name, &self.hello, settings)
     }
 
     /// Sends a request; the answers come on the channel.
@@ -251,6 +244,9 @@ impl Greeted {
         let Way { mut input, mut output, reach } = way;
         let shown = &reach.host;
         own.silence_ms = options.silence.as_millis() as u32;
+        if !options.relays.is_empty() {
+            relays::check(&options.streams.settings)?;
+        }
         let offering = match options.streams.settings.count {
             0 => None,
             _ => Some(Offering::new(&options.streams.settings).map_err(Fatal::Thread)?),
@@ -284,19 +280,23 @@ impl Greeted {
             Some(offering) => {
                 let is_here = peer.host == own.host;
                 let to = Peer { name: &reach.name, is_here, spare: reach.spare() };
-                for chain in &options.relays {
-                    let Some(StreamAnswer::Listens { addresses, .. }) = &peer.answer else { break };
-                    let targets = to.named(addresses, &streams.settings);
-                    let (started, way) = Relays::start(chain, targets, options)?;
-                    streams.relayed.push(way);
-                    relays.push(started);
-                }
-                let link =
+                let targets = relays::targets(&reach.name, &peer, &streams.settings);
+                let answered =
                     offering.answered(peer.answer.clone(), carrier, (to, &streams), &mut terms);
-                link.map_err(Fatal::Thread)?
+                let (link, dialer) = answered.map_err(Fatal::Thread)?;
+                if let Some(mut dialer) = dialer {
+                    // Both sides hear each other meanwhile.
+                    let started = relays::start_any(&targets, options)?;
+                    let ways: Vec<RelayedWay>;
+                    (relays, ways) = started.into_iter().unzip();
+                    streams.relayed.extend(ways);
+                    dialer.through(streams.relayed.clone());
+                    dialer.start().map_err(Fatal::Thread)?;
+                }
+                link
             }
         };
-        let first = |way: &RelayedWay| way.addresses.first().cloned();
+        let first = |way: &RelayedWay| way.addresses.last().cloned();
         let first_relays = streams.relayed.iter().filter_map(first).collect();
         Ok(Self { link, relays, first_relays, terms, reach, hello: peer })
     }

@@ -21,7 +21,7 @@ mod ssh;
 pub mod streams;
 mod vectored;
 
-pub use client::{ConnectOptions, Relays, RemoteAgent, RemoteJob};
+pub use client::{ConnectOptions, Relays, RemoteAgent, RemoteJob, start_relays};
 pub use dmover_wire::agent::{Inspection, RootKind};
 pub use dmover_wire::streams::{Compression, Protection, StreamSettings};
 pub use endpoint::{Endpoint, RemoteHost, RemotePath};

@@ -13,8 +13,8 @@ use dmover_wire::agent::RelayOrder;
 use dmover_wire::streams::{RelayHop, RelayToken, RelayedWay};
 use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::ports::listen;
@@ -27,8 +27,11 @@ const PREFACE_BYTES: usize = MAGIC.len() + 32 + 2;
 const PREFACE_WITHIN: Duration = Duration::from_secs(10);
 /// How long an address may take to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(4);
-/// Connections that a relay passes on at a time.
+/// Connections that a relay passes on at a time, and those that may send their preface.
 const RELAYED_MAX: usize = 256;
+const UNPROVED_MAX: usize = 64;
+/// Addresses that are tried.
+const TARGETS_MAX: usize = 8;
 
 /// What a relay reads first.
 fn preface(token: &RelayToken, port: u16) -> Vec<u8> {
@@ -49,6 +52,10 @@ struct Relaying {
     tuning: Tuning,
     is_over: AtomicBool,
     open: AtomicUsize,
+    /// Connections of which nobody knows yet who has opened them.
+    unproved: AtomicUsize,
+    /// The address that has accepted last.
+    accepts: Mutex<Option<SocketAddr>>,
     /// Both ends of what is passed on, by the number of the connection.
     streams: Mutex<Vec<(usize, TcpStream)>>,
 }
@@ -69,6 +76,8 @@ impl Relay {
             tuning,
             is_over: AtomicBool::new(false),
             open: AtomicUsize::new(0),
+            unproved: AtomicUsize::new(0),
+            accepts: Mutex::default(),
             streams: Mutex::default(),
         });
         let accepting = Arc::clone(&relaying);
@@ -92,14 +101,19 @@ impl Relaying {
     fn accept_all(self: &Arc<Self>, listener: &TcpListener) {
         let mut number = 0;
         while !self.is_over.load(SeqCst) {
-            // An error is the usual end of a wait.
-            let Ok((socket, from)) = listener.accept() else { continue };
-            if self.open.load(SeqCst) >= RELAYED_MAX {
+            let Ok((socket, from)) = listener.accept() else {
+                // The usual end of a wait; anything else may go away.
+                thread::sleep(Duration::from_millis(10));
+                continue;
+            };
+            let is_full = self.open.load(SeqCst) >= RELAYED_MAX;
+            if is_full || self.unproved.load(SeqCst) >= UNPROVED_MAX {
                 tracing::warn!(%from, "refused to pass a stream on: there are too many");
                 continue;
             }
             number += 1;
             self.open.fetch_add(1, SeqCst);
+            self.unproved.fetch_add(1, SeqCst);
             let relaying = Arc::clone(self);
             let started = thread::Builder::new().name("net-relay".into()).spawn(move || {
                 if let Err(error) = relaying.pass_on(number, &socket) {
@@ -110,12 +124,15 @@ impl Relaying {
             });
             if started.is_err() {
                 self.open.fetch_sub(1, SeqCst);
+                self.unproved.fetch_sub(1, SeqCst);
             }
         }
     }
 
     fn pass_on(self: &Arc<Self>, number: usize, here: &TcpStream) -> io::Result<()> {
-        let port = self.admitted(here)?;
+        let admitted = self.admitted(here);
+        self.unproved.fetch_sub(1, SeqCst);
+        let port = admitted?;
         let there = self.connect(port)?;
         tcp::accepted(here, &self.tuning)?;
         for stream in [here, &there] {
@@ -156,24 +173,44 @@ impl Relaying {
         }
     }
 
-    fn connect(&self, port: u16) -> io::Result<TcpStream> {
-        let mut failed = io::Error::other("the address of the next host is not known");
-        let mut tried: Vec<SocketAddr> = Vec::new();
+    /// Connects to whatever address accepts first.
+    fn connect(self: &Arc<Self>, port: u16) -> io::Result<TcpStream> {
+        let known = lock(&self.accepts).filter(|known| known.port() == port);
+        if let Some(stream) = known.and_then(|known| self.try_address(known).ok()) {
+            return Ok(stream);
+        }
+        let mut addresses: Vec<SocketAddr> = Vec::new();
         for target in &self.order.targets {
-            for address in (target.as_str(), port).to_socket_addrs().into_iter().flatten() {
-                if tried.contains(&address) {
-                    continue;
+            let found = (target.as_str(), port).to_socket_addrs().into_iter().flatten();
+            let new = found.filter(|found| !addresses.contains(found));
+            addresses.extend(new.collect::<Vec<_>>());
+        }
+        addresses.truncate(TARGETS_MAX);
+        let (sender, opened) = mpsc::channel();
+        for address in addresses {
+            let (relaying, sender) = (Arc::clone(self), sender.clone());
+            // Without a thread it is not tried.
+            let _ = thread::Builder::new().name("net-relay".into()).spawn(move || {
+                // Another one may have been faster.
+                let _ = sender.send((address, relaying.try_address(address)));
+            });
+        }
+        drop(sender);
+        let mut failed = io::Error::other("the address of the next host is not known");
+        for (address, result) in opened {
+            match result {
+                Ok(stream) => {
+                    *lock(&self.accepts) = Some(address);
+                    return Ok(stream);
                 }
-                match tcp::connect(address, &self.tuning, CONNECT_WITHIN) {
-                    Ok(stream) => return Ok(stream),
-                    Err(error) => {
-                        failed = io::Error::new(error.kind(), format!("{address}: {error}"));
-                    }
-                }
-                tried.push(address);
+                Err(error) => failed = io::Error::new(error.kind(), format!("{address}: {error}")),
             }
         }
         Err(failed)
+    }
+
+    fn try_address(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        tcp::connect(address, &self.tuning, CONNECT_WITHIN)
     }
 }
 

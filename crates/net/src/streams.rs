@@ -36,7 +36,7 @@ pub use dmover_wire::streams::StreamSettings;
 
 pub(crate) use self::listen::Listening;
 
-use self::dial::Dialer;
+pub(crate) use self::dial::Dialer;
 use self::identity::Identity;
 use self::pool::Pool;
 use self::shared::Transport;
@@ -105,6 +105,16 @@ impl StreamOptions {
         };
         Self { settings, relayed: Vec::new(), notice: Notice::nobody() }
     }
+
+    /// How long both sides wait for each other.
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.settings.patience_ms.into())
+    }
+
+    /// How long a connection may be silent that goes on as long as these streams.
+    pub fn silence(&self) -> Duration {
+        self.patience() + MARGIN
+    }
 }
 
 /// What ssh carries, and how it ends.
@@ -137,7 +147,7 @@ fn without_streams(host: &str, spare: &str, why: &str) -> String {
 }
 
 /// Whether to connect to an address that the other side names: it is not to have this host try others of its choice.
-pub(crate) fn may_dial(address: &str, is_here: bool) -> bool {
+fn may_dial(address: &str, is_here: bool) -> bool {
     address.parse::<IpAddr>().is_ok_and(|address| {
         !address.is_multicast() && !address.is_unspecified() && (is_here || !address.is_loopback())
     })
@@ -167,6 +177,11 @@ impl Peer<'_> {
         if !settings.addresses.is_empty() {
             return settings.addresses.clone();
         }
+        self.reached_at(said)
+    }
+
+    /// The addresses that it says itself, as far as they are acceptable, and its name.
+    pub fn reached_at(&self, said: &[String]) -> Vec<String> {
         let said = said.iter().filter(|address| may_dial(address, self.is_here));
         said.take(ADDRESSES_MAX).cloned().chain([self.name.to_owned()]).collect()
     }
@@ -195,7 +210,7 @@ impl Offering {
         Ok(Self { identity, offer })
     }
 
-    /// Goes on over streams, if the other side listens.
+    /// Goes on over streams, if the other side listens. They are opened when what is returned with the link is started.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -205,7 +220,7 @@ impl Offering {
         carrier: Carrier,
         (to, options): (Peer<'_>, &StreamOptions),
         terms: &mut Terms,
-    ) -> io::Result<Link> {
+    ) -> io::Result<(Link, Option<Dialer>)> {
         let Peer { name, spare, .. } = to;
         let refused = |why: &str| (options.notice.0)(&without_streams(name, spare, why));
         let (certificate, port, addresses) = match answer {
@@ -214,32 +229,29 @@ impl Offering {
             }
             Some(StreamAnswer::Refuses(why)) => {
                 refused(&why.chars().take(REASON_MAX).collect::<String>());
-                return Ok(carrier.alone());
+                return Ok((carrier.alone(), None));
             }
             None => {
                 refused("the version of dmover there has none");
-                return Ok(carrier.alone());
+                return Ok((carrier.alone(), None));
             }
         };
         let settings = &options.settings;
-        let patience = Duration::from_millis(settings.patience_ms.into());
-        terms.silence = patience + MARGIN;
+        terms.silence = options.silence();
         let spares = carrier.protected;
-        let (pool, hang_up) = carrier.with_pool(patience, settings.compression)?;
+        let (pool, hang_up) = carrier.with_pool(options.patience(), settings.compression)?;
         let dialer = Dialer {
             pool: pool.clone(),
             config: self.identity.client(certificate)?,
             named: to.named(&addresses, settings),
-            uses_all: !settings.addresses.is_empty()
-                || !settings.from.is_empty()
-                || !options.relayed.is_empty(),
+            uses_all: !settings.addresses.is_empty() || !settings.from.is_empty(),
             port,
             host: name.to_owned(),
             spare,
             options: options.clone(),
         };
-        dialer.start()?;
-        Ok(pool.link(hang_up, (protected(settings.protection), spares)))
+        let link = pool.link(hang_up, (protected(settings.protection), spares));
+        Ok((link, Some(dialer)))
     }
 }
 

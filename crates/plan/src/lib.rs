@@ -18,6 +18,7 @@ pub mod history;
 pub mod idmap;
 pub mod itemize;
 pub mod leases;
+pub mod line_limit;
 pub mod overlap;
 pub mod overlay;
 pub mod rate;

@@ -93,21 +93,19 @@ impl Delegate {
         let lost = |why: &Broken| Broken::Cancelled(agent.fatal(why).to_string());
         let request = encode(&Request::Connect { follow: *follow });
         let there = Arc::new(agent.request(&request).map_err(|why| lost(&why))?);
-        let answers = [&there, channel].map(Arc::clone);
+        let asks = [channel, &there].map(Arc::clone);
         let named = thread::Builder::new().name("third-host".into());
-        let answering = named.spawn(move || {
-            let [there, channel] = answers;
-            pass_on(&there, &channel)
+        let asking = named.spawn(move || {
+            let [channel, there] = asks;
+            if let Err(why) = pass_on(&channel, &there) {
+                there.cancel(&why.to_string());
+            }
         });
-        let answering = answering.map_err(|error| {
+        asking.map_err(|error| {
             Broken::Cancelled(format!("cannot start a thread for a connection: {error}"))
         })?;
-        pass_on(channel, &there);
-        if let Some(why) = answering.join().ok().flatten() {
-            // What has become of the third host is known here, and not at the other side.
-            return Err(lost(&why));
-        }
-        Ok(())
+        // What has become of the third host is known here, and not at the other side. The caller ends its channel, and so the thread.
+        pass_on(&there, channel).map_err(|why| lost(&why))
     }
 
     /// Sends signals until the other side has gone.
@@ -130,20 +128,12 @@ impl Delegate {
     }
 }
 
-/// Passes messages on until there are no more. If one side has gone, so does the other one.
-fn pass_on(from: &Channel, to: &Channel) -> Option<Broken> {
-    loop {
-        let passed = match from.receive() {
-            Ok(Some(message)) => to.send(&message),
-            Ok(None) => return to.finish().err(),
-            Err(why) => Err(why),
-        };
-        if let Err(why) = passed {
-            to.cancel(&why.to_string());
-            from.cancel(&why.to_string());
-            return Some(why);
-        }
+/// Passes messages on until there are no more.
+fn pass_on(from: &Channel, to: &Channel) -> Result<(), Broken> {
+    while let Some(message) = from.receive()? {
+        to.send(&message)?;
     }
+    to.finish()
 }
 
 impl Service for Delegate {

@@ -5,6 +5,7 @@
 //! [`Delegated`] the job runs at the far side, where its destination is, and the near side serves.
 #![forbid(unsafe_code)]
 
+pub mod bench;
 mod delegate;
 mod delegated;
 mod hashing;

@@ -20,6 +20,7 @@ mod content;
 mod digests;
 mod host;
 mod list;
+mod measure;
 mod progress;
 mod tree;
 mod walk;
@@ -44,6 +45,7 @@ pub struct TreeService {
     follow: Option<FollowLinks>,
     /// How this side greets a third host that reads the root as well; `None`: none does.
     third: Option<Introduction>,
+    measured: measure::Written,
     /// What the pass that began last reads.
     tree: RwLock<Option<Arc<Tree>>>,
 }
@@ -51,7 +53,8 @@ pub struct TreeService {
 impl TreeService {
     /// Serves the root at a path. Nothing is opened before the other side begins.
     pub fn new(path: PathBytes) -> Self {
-        Self { path, follow: None, third: None, tree: RwLock::default() }
+        let (tree, measured) = Default::default();
+        Self { path, follow: None, third: None, measured, tree }
     }
 
     /// The same, also for a third host if the other side asks for that.
@@ -147,17 +150,33 @@ impl Service for TreeService {
             Broken::Cancelled(UNKNOWN_REQUEST.into())
         })?;
         match request {
-            Request::Inspect => return channel.send(&encode(&self.inspect())),
-            Request::Begin(begin) => return send(channel, &encode(&self.begin(begin)?)),
-            Request::Connect { follow } => return self.connect(follow, channel),
-            Request::Relay(order) => return self.relay(order, channel),
-            _ => {}
-        }
-        let tree = self.tree().ok_or_else(|| Broken::Cancelled("no tree was opened".into()))?;
-        match request {
-            Request::Inspect | Request::Begin(_) | Request::Connect { .. } | Request::Relay(_) => {
-                Ok(())
+            Request::Inspect => channel.send(&encode(&self.inspect())),
+            Request::Begin(begin) => send(channel, &encode(&self.begin(begin)?)),
+            Request::Connect { follow } => self.connect(follow, channel),
+            Request::Relay(order) => self.relay(order, channel),
+            Request::Measure(what) if self.third.is_some() => {
+                self.measured.serve(what, &self.path, channel)
             }
+            Request::Measure(_) => Err(Broken::Cancelled(ONE_OTHER.into())),
+            about_tree => {
+                let tree = self.tree();
+                let tree = tree.ok_or_else(|| Broken::Cancelled("no tree was opened".into()))?;
+                tree.serve(about_tree, channel)
+            }
+        }
+    }
+}
+
+impl Tree {
+    /// Answers a request about the tree.
+    fn serve(&self, request: Request, channel: &Channel) -> Result<(), Broken> {
+        let tree = self;
+        match request {
+            Request::Inspect
+            | Request::Begin(_)
+            | Request::Connect { .. }
+            | Request::Relay(_)
+            | Request::Measure(_) => Ok(()),
             Request::Open { at, follows } => send(channel, &encode(&tree.open_at(&at, follows))),
             Request::Enter { directory, name, follows } => {
                 send(channel, &encode(&tree.enter(&directory, &name, follows)))

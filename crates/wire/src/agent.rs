@@ -128,6 +128,28 @@ pub enum Request {
     },
     /// Passes data streams on to another host until the channel ends; answered with a [`RelayAnswer`].
     Relay(RelayOrder),
+    /// Moves random bytes, to see how fast that is.
+    Measure(Measure),
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Measure {
+    /// The agent sends bytes from memory for so many milliseconds, and ends the channel.
+    Send(u32),
+    /// The agent drops what comes, and then answers with [`Measured`].
+    Receive,
+    /// The same, but it writes what comes to a file without a name in the directory at the root, and flushes it.
+    Write,
+    /// The agent sends what the last `Write` has written, from storage, for at most so many milliseconds.
+    Read(u32),
+}
+
+/// What has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measured {
+    /// How many bytes.
+    pub bytes: u64,
 }
 
 /// Which data streams a relay passes on.

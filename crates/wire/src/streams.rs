@@ -54,7 +54,7 @@ pub struct StreamSettings {
 /// A way to the accepting side that leads through relays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayedWay {
-    /// The names or addresses of the first relay.
+    /// Addresses of the first relay, and at last its name.
     pub addresses: Vec<String>,
     /// The port on which it listens.
     pub port: u16,

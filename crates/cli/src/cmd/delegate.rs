@@ -2,7 +2,7 @@
 use dmover_model::{Fatal, FollowLinks, JobSpec, PathBytes};
 use dmover_net::connection::Broken;
 use dmover_net::{
-    ConnectOptions, Endpoint, Notice, Relays, RemoteAgent, RemoteHost, RemoteJob, RemotePath,
+    ConnectOptions, Endpoint, Notice, RemoteAgent, RemoteHost, RemoteJob, RemotePath, start_relays,
 };
 use dmover_remote::{
     Delegate, DelegatedJob, DelegatedSource, OutputStream, Print, ThirdSource, TreeService,
@@ -100,8 +100,7 @@ impl Sources {
         let connect = |source: &RemotePath| {
             let agent = RemoteAgent::connect(&source.host, &source.path, &of_this_host(options))?;
             let named = agent.named(&options.streams.settings);
-            let start = |chain: &Vec<RemoteHost>| Relays::start(chain, named.clone(), options);
-            let relays = options.relays.iter().map(start).collect::<Result<_, _>>()?;
+            let relays = start_relays(&named, options)?;
             let third = ThirdSource { agent, follow: spec.selection.follow, relays };
             Ok((source.typed.clone(), DelegatedSource::There(Box::new(third))))
         };
@@ -117,6 +116,7 @@ fn of_this_host(options: &ConnectOptions) -> ConnectOptions {
     own.streams.settings.from.clear();
     own.streams.notice = Notice(Arc::new(|text| tracing::info!(text)));
     own.relays.clear();
+    own.silence = options.streams.silence();
     own
 }
 

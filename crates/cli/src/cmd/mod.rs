@@ -1,6 +1,7 @@
 //! The verbs, one file each.
 pub(crate) mod agent;
 pub(crate) mod ask;
+pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod copy;
 mod delegate;

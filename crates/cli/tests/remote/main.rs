@@ -13,6 +13,7 @@ mod ends;
 mod install;
 mod line;
 mod lost;
+mod measured;
 mod refusals;
 mod refused;
 mod resumed;

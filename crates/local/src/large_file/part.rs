@@ -68,6 +68,11 @@ impl<'a> LargePart<'a> {
         self
     }
 
+    /// Whether everything is compared with what the temporary has.
+    pub fn is_compared(&self) -> bool {
+        self.order.patched
+    }
+
     /// Announces the range that will be copied, step by step.
     pub fn will_read(&self, range: ByteRange) {
         // If it is compared first, perhaps little of it is sent.

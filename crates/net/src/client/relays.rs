@@ -1,14 +1,15 @@
 //! The relays that a connection leads through, as the side sees them that starts them.
-use dmover_model::{Fatal, PathBytes};
+use dmover_model::{ExitCode, Fatal, PathBytes};
 use dmover_wire::agent::{RelayAnswer, RelayOrder, Request};
-use dmover_wire::streams::{RelayHop, RelayToken, RelayedWay};
+use dmover_wire::streams::{RelayHop, RelayToken, RelayedWay, StreamAnswer};
 use dmover_wire::{decode, encode};
 use std::time::Duration;
 
 use super::{ConnectOptions, RemoteAgent};
 use crate::connection::{Broken, Channel};
 use crate::endpoint::RemoteHost;
-use crate::streams::{StreamOptions, StreamSettings, may_dial};
+use crate::hello::Hello;
+use crate::streams::{Peer, StreamOptions, StreamSettings};
 
 /// How long a relay may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_mins(1);
@@ -32,9 +33,12 @@ impl Relays {
         options: &ConnectOptions,
     ) -> Result<(Self, RelayedWay), Fatal> {
         let settings = &options.streams.settings;
+        check(settings)?;
+        // They last as long as the streams that they pass on would wait for each other.
         let options = ConnectOptions {
             streams: StreamOptions::none(),
             relays: Vec::new(),
+            silence: options.streams.silence(),
             ..options.clone()
         };
         let (mut relays, mut hops) = (Self::default(), Vec::new());
@@ -51,14 +55,63 @@ impl Relays {
             hops.insert(0, RelayHop { token, next_port });
             next_port = Some(port);
             let is_here = agent.hello().host == dmover_host::name();
-            let said = addresses.into_iter().filter(|address| may_dial(address, is_here));
-            targets = [host.name.clone()].into_iter().chain(said).collect();
+            let (first, last) = settings.ports;
+            if first > 0 && !(first..=last).contains(&port) {
+                return Err(agent.fatal(&Broken::Violation("a port that was not asked for")));
+            }
+            let to = Peer { name: &host.name, is_here, spare: "" };
+            targets = to.reached_at(&addresses);
             relays.orders.push((channel, agent));
         }
         let Some(port) = next_port else {
             return Err(Fatal::refused("--relay names no host", "name a host that ssh reaches"));
         };
         Ok((relays, RelayedWay { addresses: targets, port, relays: hops }))
+    }
+}
+
+/// Refuses relays for nothing.
+pub(super) fn check(settings: &StreamSettings) -> Result<(), Fatal> {
+    let refused = || {
+        let hint = "omit one of the two options";
+        Err(Fatal::refused("--relay leads data streams, and --streams is 0", hint))
+    };
+    if settings.count == 0 { refused() } else { Ok(()) }
+}
+
+/// The names and addresses to which relays pass streams on: those that the user has chosen, or those that the host says itself, and that
+/// of the command line.
+pub(super) fn targets(name: &str, hello: &Hello, settings: &StreamSettings) -> Vec<String> {
+    // Its loopback addresses are others at the relay.
+    let to = Peer { name, is_here: false, spare: "" };
+    match &hello.answer {
+        Some(StreamAnswer::Listens { addresses, .. }) => to.named(addresses, settings),
+        _ => to.named(&[], settings),
+    }
+}
+
+/// Starts all relays of the options towards a host. One chain of several may fail.
+///
+/// # Errors
+/// None can be started.
+pub fn start_any(
+    targets: &[String],
+    options: &ConnectOptions,
+) -> Result<Vec<(Relays, RelayedWay)>, Fatal> {
+    let (mut started, mut failed) = (Vec::new(), None);
+    for chain in &options.relays {
+        match Relays::start(chain, targets.to_vec(), options) {
+            Ok(relays) => started.push(relays),
+            Err(error) if options.relays.len() > 1 && error.exit_code() == ExitCode::Temporary => {
+                (options.streams.notice.0)(&format!("one relay of several is not used: {error}"));
+                failed = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match failed {
+        Some(error) if started.is_empty() => Err(error),
+        _ => Ok(started),
     }
 }
 

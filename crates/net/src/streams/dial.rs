@@ -2,6 +2,7 @@
 use dmover_host::tcp::{self, Tuning};
 use dmover_schedule::thread;
 use dmover_schedule::time::Instant;
+use dmover_wire::streams::RelayedWay;
 use rustls::ClientConfig;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -27,18 +28,18 @@ const DIALS_MAX: usize = 8;
 const YOUNG_ROUNDS: u32 = 3;
 
 /// Keeps a pool at its number of streams.
-pub(super) struct Dialer {
-    pub pool: Pool,
-    pub config: Arc<ClientConfig>,
+pub(crate) struct Dialer {
+    pub(super) pool: Pool,
+    pub(super) config: Arc<ClientConfig>,
     /// Names and addresses of the other side.
-    pub named: Vec<String>,
+    pub(super) named: Vec<String>,
     /// All of them are used, because the user has named them; otherwise the one that answers first.
-    pub uses_all: bool,
-    pub port: u16,
-    pub host: String,
+    pub(super) uses_all: bool,
+    pub(super) port: u16,
+    pub(super) host: String,
     /// What carries everything without streams.
-    pub spare: &'static str,
-    pub options: StreamOptions,
+    pub(super) spare: &'static str,
+    pub(super) options: StreamOptions,
 }
 
 /// What has become of an attempt; `None`: another way was faster.
@@ -71,6 +72,13 @@ impl Attempts {
         Some((way, result))
     }
 
+    /// Forgets streams that have ended. Answers with the ways of those that ended soon after they were opened.
+    fn ended_early(&mut self) -> Vec<Way> {
+        let ended = self.open.extract_if(.., |(_, stream)| stream.is_over());
+        let early = ended.filter(|(_, stream)| stream.has_ended_early());
+        early.map(|(way, _)| way).collect()
+    }
+
     /// How many streams a way has.
     fn used(&self, way: &Way) -> usize {
         let open = self.open.iter().map(|(way, _)| way);
@@ -79,6 +87,12 @@ impl Attempts {
 }
 
 impl Dialer {
+    /// Has streams lead through relays.
+    pub fn through(&mut self, relayed: Vec<RelayedWay>) {
+        self.uses_all |= !relayed.is_empty();
+        self.options.relayed = relayed;
+    }
+
     /// Starts the thread, which ends with the pool.
     pub fn start(self) -> io::Result<()> {
         let dialer = Arc::new(self);
@@ -95,11 +109,14 @@ impl Dialer {
         let now_ms = || begin.elapsed().as_millis() as u64;
         let Some(mut ways) = self.first(&mut attempts) else { return };
         while !self.pool.is_over() {
-            if self.pool.young_losses() >= YOUNG_ROUNDS * self.options.settings.count {
+            let young = self.pool.young_losses();
+            if self.pool.streams() == 0 && young >= YOUNG_ROUNDS * self.options.settings.count {
                 let why = "they end soon after they were opened";
                 return self.without_streams(&format!("port {}: {why}", self.port));
             }
-            attempts.open.retain(|(_, stream)| !stream.is_over());
+            for way in attempts.ended_early() {
+                ways.ended_early(&way, now_ms());
+            }
             while attempts.pending.len() < DIALS_MAX
                 && let Some(way) =
                     ways.next(|way| attempts.used(way), self.wanted(), now_ms()).cloned()

@@ -67,6 +67,8 @@ pub(super) struct Stream {
     pub delivered_ms: AtomicU64,
     pub begun_ms: u64,
     pub is_over: AtomicBool,
+    /// It has ended soon after it was opened.
+    pub ended_early: AtomicBool,
 }
 
 impl Stream {
@@ -92,11 +94,16 @@ impl Stream {
             delivered_ms: AtomicU64::new(now),
             begun_ms: now,
             is_over: AtomicBool::new(false),
+            ended_early: AtomicBool::new(false),
         }
     }
 
     pub fn is_over(&self) -> bool {
         self.is_over.load(Relaxed)
+    }
+
+    pub fn has_ended_early(&self) -> bool {
+        self.ended_early.load(Relaxed)
     }
 
     pub fn is_doubted(&self) -> bool {
@@ -379,7 +386,9 @@ impl Shared {
         // ssh ends in the same way whatever happens to it.
         state.was_closed |= !stream.is_spare && *how == Lost::Ended;
         if !stream.is_spare {
-            state.young = if now - stream.begun_ms < YOUNG_MS { state.young + 1 } else { 0 };
+            let is_young = now - stream.begun_ms < YOUNG_MS;
+            stream.ended_early.store(is_young, Relaxed);
+            state.young = if is_young { state.young + 1 } else { 0 };
         }
         state.outgoing.give_back(stream.number);
         state.wake_all();

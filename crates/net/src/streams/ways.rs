@@ -4,6 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 /// How long a way rests after the first failure, and at most. After an outage the next attempt comes soon.
 const PAUSE_MIN_MS: u64 = 200;
 const PAUSE_MAX_MS: u64 = 2_000;
+/// The same after a stream that ended soon after it was opened, as where packets of full size do not arrive.
+const EARLY_PAUSE_MIN_MS: u64 = 5_000;
+const EARLY_PAUSE_MAX_MS: u64 = 320_000;
 
 /// A way: the addresses at both of its ends, and what relays on it read first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,18 +31,28 @@ struct Group {
     /// It is not tried before this time.
     rests_until_ms: u64,
     pause_ms: u64,
+    early_pause_ms: u64,
 }
 
 impl Ways {
+    /// A way that two groups have belongs to the first one.
     pub fn new(groups: impl IntoIterator<Item = Vec<Way>>) -> Self {
+        let mut known: Vec<Way> = Vec::new();
+        let new = |mut alternatives: Vec<Way>| {
+            alternatives.retain(|way| !known.contains(way));
+            known.extend(alternatives.iter().cloned());
+            alternatives
+        };
+        let groups = groups.into_iter().map(new);
         let group = |alternatives| Group {
             alternatives,
             at: 0,
             has_worked: false,
             rests_until_ms: 0,
             pause_ms: PAUSE_MIN_MS,
+            early_pause_ms: EARLY_PAUSE_MIN_MS,
         };
-        let groups = groups.into_iter().filter(|alternatives| !alternatives.is_empty());
+        let groups = groups.filter(|alternatives| !alternatives.is_empty());
         Self(groups.map(group).collect())
     }
 
@@ -75,7 +88,19 @@ impl Ways {
         if !std::mem::replace(&mut group.has_worked, true) {
             group.at = at;
         }
-        (group.rests_until_ms, group.pause_ms) = (0, PAUSE_MIN_MS);
+        group.pause_ms = PAUSE_MIN_MS;
+    }
+
+    /// A stream has ended soon after it was opened, which may happen to several at once. The only way does not rest.
+    pub fn ended_early(&mut self, way: &Way, now_ms: u64) {
+        if self.0.len() < 2 {
+            return;
+        }
+        let Some((group, _)) = self.group(way) else { return };
+        if group.rests_until_ms <= now_ms {
+            group.rests_until_ms = now_ms + group.early_pause_ms;
+            group.early_pause_ms = (2 * group.early_pause_ms).min(EARLY_PAUSE_MAX_MS);
+        }
     }
 
     /// A stream could not be opened.
@@ -90,7 +115,7 @@ impl Ways {
                 return;
             }
         }
-        group.rests_until_ms = now_ms + group.pause_ms;
+        group.rests_until_ms = group.rests_until_ms.max(now_ms + group.pause_ms);
         group.pause_ms = (2 * group.pause_ms).min(PAUSE_MAX_MS);
     }
 }
@@ -178,5 +203,33 @@ mod tests {
         let mut used = [0; 4];
         open(&ways, &mut used, 8, 0);
         assert_eq!(used, [0, 0, 4, 4]);
+    }
+
+    #[test]
+    fn a_way_on_which_streams_do_not_last_rests_longer_each_time() {
+        let mut ways = alone([0, 1]);
+        let next = |ways: &Ways, now| {
+            ways.next(|way| 8 * usize::from(way.to.ip() == self::way(0).to.ip()), 8, now).cloned()
+        };
+        for (begin, pause) in [(0, 5_000), (100_000, 10_000), (200_000, 20_000)] {
+            ways.worked(&way(1));
+            // All streams of the way end at once.
+            for _ in 0..4 {
+                ways.ended_early(&way(1), begin);
+            }
+            assert_eq!(next(&ways, begin + pause - 1), None);
+            assert_eq!(next(&ways, begin + pause), Some(way(1)));
+        }
+        let mut only = alone([0]);
+        only.ended_early(&way(0), 0);
+        assert!(only.next(|_| 0, 1, 0).is_some());
+    }
+
+    #[test]
+    fn a_way_that_is_named_twice_is_one() {
+        let ways = Ways::new([vec![way(0), way(1)], vec![way(1)]]);
+        let mut used = [0; 2];
+        open(&ways, &mut used, 8, 0);
+        assert_eq!(used, [8, 0]);
     }
 }

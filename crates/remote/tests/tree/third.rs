@@ -4,7 +4,7 @@ use dmover_net::connection::Broken;
 use dmover_net::{ConnectOptions, RemoteAgent, SshOptions};
 use dmover_remote::{Line, RemoteSource};
 use dmover_tree::RemoteTree;
-use dmover_wire::agent::Request;
+use dmover_wire::agent::{Measure, RelayOrder, Request};
 use dmover_wire::encode;
 use std::sync::Arc;
 
@@ -52,12 +52,26 @@ fn it_brings_no_other_hosts() {
     let root = scratch();
     let near = Near::to_introduced(root.path());
     let agent = connect(&near, FollowLinks::Never);
-    let request = encode(&Request::Connect { follow: FollowLinks::Always });
-    let refused = agent.request(&request).unwrap().receive();
-    assert!(matches!(refused, Err(Broken::Cancelled(_))), "{refused:?}");
-    // Nor does an agent that was not started for that.
-    let refused = Near::to(root.path()).request(&request).unwrap().receive();
-    assert!(matches!(refused, Err(Broken::Cancelled(_))), "{refused:?}");
+    let why = Broken::Cancelled("this host serves one other host".into());
+    let order = RelayOrder {
+        token: [0; 32],
+        targets: Vec::new(),
+        target_ports: (0, 0),
+        ports: (0, 0),
+        congestion: None,
+        buffer_bytes: None,
+    };
+    for request in [
+        Request::Connect { follow: FollowLinks::Always },
+        Request::Relay(order),
+        Request::Measure(Measure::Write),
+    ] {
+        let request = encode(&request);
+        assert_eq!(agent.request(&request).unwrap().receive(), Err(why.clone()));
+        // Nor does an agent that was not started for that.
+        let near = Near::to(root.path());
+        assert_eq!(near.request(&request).unwrap().receive(), Err(why.clone()));
+    }
 }
 
 #[test]

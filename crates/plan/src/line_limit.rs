@@ -1,0 +1,113 @@
+//! What limits a connection to another host, from what is known after a measurement.
+
+/// What is known. Sizes in bytes, rates in bytes a second.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct LineFacts {
+    /// How fast bytes moved.
+    pub rate: f64,
+    /// The share of all processors of this host that was busy.
+    pub busy: f64,
+    /// The smoothed and the shortest round trip in seconds.
+    pub round_trips: Option<(f64, f64)>,
+    /// How many streams there are.
+    pub streams: u32,
+    /// The buffer of a stream at this side.
+    pub buffer: Option<u64>,
+    /// Segments that this side has sent, and those of them that it has sent again.
+    pub segments: (u64, u64),
+    /// The bytes were encrypted by this host.
+    pub is_encrypted: bool,
+}
+
+/// The limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineLimit {
+    /// Processors of this host, which encrypt.
+    Cipher,
+    /// Processors of this host.
+    Cpu,
+    /// Segments that were lost without a queue.
+    Loss,
+    /// What may be on its way.
+    Window,
+    /// Nothing of this host: the line, or the other host.
+    Line,
+}
+
+impl LineLimit {
+    /// One word for scripts.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Cipher => "cipher",
+            Self::Cpu => "cpu",
+            Self::Loss => "loss",
+            Self::Window => "window",
+            Self::Line => "line",
+        }
+    }
+}
+
+/// A processor counts as the limit from this share on.
+const BUSY_LEAST: f64 = 0.9;
+/// So many segments have to be lost...
+const LOSS_LEAST: f64 = 1e-4;
+/// ...while round trips are at most so many times the shortest one: then the line has no full queue.
+const QUEUE_NONE: f64 = 1.3;
+/// Half of a buffer is for the kernel's own notes (tcp(7)), so windows are at most as large as the other half. They count as the limit
+/// if so much of them is on its way.
+const WINDOW_SHARE: f64 = 0.8;
+
+/// Names the limit.
+pub fn line_limit(facts: &LineFacts) -> LineLimit {
+    if facts.busy >= BUSY_LEAST {
+        return if facts.is_encrypted { LineLimit::Cipher } else { LineLimit::Cpu };
+    }
+    let (sent, again) = facts.segments;
+    let share = again as f64 / sent.max(1) as f64;
+    let Some((round_trip, shortest)) = facts.round_trips else { return LineLimit::Line };
+    if share >= LOSS_LEAST && round_trip <= QUEUE_NONE * shortest {
+        return LineLimit::Loss;
+    }
+    let windows = facts.buffer.map(|buffer| f64::from(facts.streams) * buffer as f64 / 2.0);
+    match windows {
+        Some(windows) if facts.rate * round_trip >= WINDOW_SHARE * windows => LineLimit::Window,
+        _ => LineLimit::Line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 100 MB/s over 50 ms: 5 MB are on their way.
+    fn facts() -> LineFacts {
+        LineFacts {
+            rate: 1e8,
+            busy: 0.4,
+            round_trips: Some((0.05, 0.05)),
+            streams: 8,
+            buffer: Some(6 << 20),
+            segments: (1_000_000, 10),
+            is_encrypted: true,
+        }
+    }
+
+    #[test]
+    fn the_limit_is_what_is_used_up() {
+        for (facts, limit) in [
+            (facts(), LineLimit::Line),
+            (LineFacts { busy: 0.95, ..facts() }, LineLimit::Cipher),
+            (LineFacts { busy: 0.95, is_encrypted: false, ..facts() }, LineLimit::Cpu),
+            (LineFacts { segments: (1_000_000, 1000), ..facts() }, LineLimit::Loss),
+            (LineFacts { buffer: Some(1 << 20), ..facts() }, LineLimit::Window),
+            (LineFacts { buffer: None, ..facts() }, LineLimit::Line),
+            (LineFacts { round_trips: None, ..facts() }, LineLimit::Line),
+        ] {
+            assert_eq!(line_limit(&facts), limit, "{facts:?}");
+        }
+        // Lost because a queue was full: the line is.
+        let full =
+            LineFacts { segments: (1_000_000, 1000), round_trips: Some((0.1, 0.05)), ..facts() };
+        assert_eq!(line_limit(&full), LineLimit::Line);
+    }
+}
