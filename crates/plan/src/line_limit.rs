@@ -5,8 +5,8 @@
 pub struct LineFacts {
     /// How fast bytes moved.
     pub rate: f64,
-    /// The share of all processors of this host that was busy.
-    pub busy: f64,
+    /// The share of all processors of this host that was busy, and the share that this process has used.
+    pub busy: (f64, f64),
     /// The smoothed and the shortest round trip in seconds.
     pub round_trips: Option<(f64, f64)>,
     /// How many streams there are.
@@ -22,9 +22,9 @@ pub struct LineFacts {
 /// The limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineLimit {
-    /// Processors of this host, which encrypt.
+    /// Processors of this host, most of which this process uses, and encrypts.
     Cipher,
-    /// Processors of this host.
+    /// Processors of this host, for other work.
     Cpu,
     /// Segments that were lost without a queue.
     Loss,
@@ -59,18 +59,23 @@ const WINDOW_SHARE: f64 = 0.8;
 
 /// Names the limit.
 pub fn line_limit(facts: &LineFacts) -> LineLimit {
-    if facts.busy >= BUSY_LEAST {
-        return if facts.is_encrypted { LineLimit::Cipher } else { LineLimit::Cpu };
+    // Processors may be busy with other work, so what the kernel says of the streams comes first.
+    if let Some((round_trip, shortest)) = facts.round_trips {
+        let windows = facts.buffer.map(|buffer| f64::from(facts.streams) * buffer as f64 / 2.0);
+        if windows.is_some_and(|windows| facts.rate * round_trip >= WINDOW_SHARE * windows) {
+            return LineLimit::Window;
+        }
+        let (sent, again) = facts.segments;
+        let share = again as f64 / sent.max(1) as f64;
+        if share >= LOSS_LEAST && round_trip <= QUEUE_NONE * shortest {
+            return LineLimit::Loss;
+        }
     }
-    let (sent, again) = facts.segments;
-    let share = again as f64 / sent.max(1) as f64;
-    let Some((round_trip, shortest)) = facts.round_trips else { return LineLimit::Line };
-    if share >= LOSS_LEAST && round_trip <= QUEUE_NONE * shortest {
-        return LineLimit::Loss;
-    }
-    let windows = facts.buffer.map(|buffer| f64::from(facts.streams) * buffer as f64 / 2.0);
-    match windows {
-        Some(windows) if facts.rate * round_trip >= WINDOW_SHARE * windows => LineLimit::Window,
+    match facts.busy {
+        (all, own) if all >= BUSY_LEAST && own >= all / 2.0 && facts.is_encrypted => {
+            LineLimit::Cipher
+        }
+        (all, _) if all >= BUSY_LEAST => LineLimit::Cpu,
         _ => LineLimit::Line,
     }
 }
@@ -83,7 +88,7 @@ mod tests {
     fn facts() -> LineFacts {
         LineFacts {
             rate: 1e8,
-            busy: 0.4,
+            busy: (0.4, 0.3),
             round_trips: Some((0.05, 0.05)),
             streams: 8,
             buffer: Some(6 << 20),
@@ -96,8 +101,11 @@ mod tests {
     fn the_limit_is_what_is_used_up() {
         for (facts, limit) in [
             (facts(), LineLimit::Line),
-            (LineFacts { busy: 0.95, ..facts() }, LineLimit::Cipher),
-            (LineFacts { busy: 0.95, is_encrypted: false, ..facts() }, LineLimit::Cpu),
+            (LineFacts { busy: (0.95, 0.6), ..facts() }, LineLimit::Cipher),
+            (LineFacts { busy: (0.95, 0.6), is_encrypted: false, ..facts() }, LineLimit::Cpu),
+            // Others are busy.
+            (LineFacts { busy: (0.95, 0.1), ..facts() }, LineLimit::Cpu),
+            (LineFacts { busy: (1.0, 0.6), buffer: Some(1 << 20), ..facts() }, LineLimit::Window),
             (LineFacts { segments: (1_000_000, 1000), ..facts() }, LineLimit::Loss),
             (LineFacts { buffer: Some(1 << 20), ..facts() }, LineLimit::Window),
             (LineFacts { buffer: None, ..facts() }, LineLimit::Line),

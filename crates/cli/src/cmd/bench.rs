@@ -1,9 +1,11 @@
 //! `dmover bench`.
+use dmover_host::processors::{self, Times};
 use dmover_job::quote::quoted;
 use dmover_model::{ConnectionReport, ExitCode as Code, Fatal, PathBytes, Protected, units};
 use dmover_net::{Endpoint, RemoteAgent, RemoteHost};
 use dmover_plan::line_limit::{LineFacts, LineLimit, line_limit};
 use dmover_remote::bench::{Measure, Moved, measure};
+use dmover_schedule::time::Instant;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -76,7 +78,10 @@ fn bench(args: &BenchArgs) -> Result<(), Fatal> {
 
 /// What was known before a measurement.
 struct Before {
-    busy: Option<dmover_host::processors::Times>,
+    busy: Option<Times>,
+    /// Seconds of processors that this process has used.
+    used_s: f64,
+    begin: Instant,
     segments: (u64, u64),
 }
 
@@ -84,18 +89,22 @@ impl Before {
     fn now(agent: &RemoteAgent) -> Self {
         let report = agent.report();
         let segments = report.map(|known| (known.segments, known.retransmits));
-        let busy = dmover_host::processors::times();
-        Self { busy, segments: segments.unwrap_or_default() }
+        let (busy, used_s) = (processors::times(), processors::process_seconds());
+        Self { busy, used_s, begin: Instant::now(), segments: segments.unwrap_or_default() }
     }
 
     /// The result as an object.
     fn after(&self, agent: &RemoteAgent, ends: (&str, &str), moved: Moved, named: &str) -> Value {
         let known = agent.report();
         let rate = moved.bytes as f64 / moved.elapsed.as_secs_f64().max(1e-6);
-        let busy = self.busy.zip(dmover_host::processors::times());
+        let used =
+            (processors::process_seconds() - self.used_s) / self.begin.elapsed().as_secs_f64();
+        let own = used / processors::available() as f64;
+        let busy = self.busy.zip(processors::times());
         let busy = busy.and_then(|(before, after)| after.busy_since(&before)).unwrap_or(0.0);
         let sends = ends.0 == "memory here";
-        let facts = known.as_ref().map(|known| facts(known, self.segments, (rate, busy), sends));
+        let facts =
+            known.as_ref().map(|known| facts(known, self.segments, (rate, (busy, own)), sends));
         let limit = facts.map_or(LineLimit::Line, |facts| line_limit(&facts));
         let round_trip = known.as_ref().and_then(|known| known.round_trip_us);
         json!({
@@ -109,6 +118,7 @@ impl Before {
             "elapsed_s": moved.elapsed.as_secs_f64(),
             "bytes_per_s": rate.round(),
             "busy": (busy * 1e3).round() / 1e3,
+            "busy_here": (own * 1e3).round() / 1e3,
             "round_trip_us": round_trip,
             "bytes_on_the_way": round_trip.map(|us| (rate * f64::from(us) / 1e6).round()),
             "retransmits": facts.filter(|_| sends).map(|facts| facts.segments.1),
@@ -120,7 +130,7 @@ impl Before {
 fn facts(
     known: &ConnectionReport,
     before: (u64, u64),
-    (rate, busy): (f64, f64),
+    (rate, busy): (f64, (f64, f64)),
     sends: bool,
 ) -> LineFacts {
     let seconds = |us: u32| f64::from(us) / 1e6;
@@ -150,7 +160,11 @@ fn words(result: &Value, last: Option<&Value>) -> String {
         |value: &Value| format!("{}/s", units::format_iec(number(value, "bytes_per_s") as u64));
     let mut words = vec![
         format!("{ends:<30} {:>12}   limit {}", rate(result), text("limit")),
-        format!("processors here {:.0} % busy", 100.0 * number(result, "busy")),
+        format!(
+            "processors here {:.0} % busy, {:.0} % with this",
+            100.0 * number(result, "busy"),
+            100.0 * number(result, "busy_here")
+        ),
     ];
     if let Some(on_the_way) = result["bytes_on_the_way"].as_f64() {
         words.push(format!("{} on the way", units::format_iec(on_the_way as u64)));
