@@ -32,7 +32,7 @@ pub use jobs::{
 pub use manifest::{
     DiffArgs, FilterManifestArgs, FormatArg, ManifestAction, ManifestArgs, PrintArgs,
 };
-pub use remote::{CompressArg, EncryptArg, RemoteArgs, StreamsArg};
+pub use remote::{CompressArg, EncryptArg, Relays, RemoteArgs, StreamsArg};
 pub use snapshot::{
     CreateArgs, KeptArgs, ListArgs, PruneArgs, ShareArg, SnapshotAction, SnapshotArgs,
 };
@@ -170,13 +170,14 @@ pub enum Verb {
     /// Set up and check dmover on another host, over ssh
     ///
     /// An agent is a dmover on another host that does the work on its file systems. ssh starts it
-    /// for each connection, as the user who logs in; it listens on no port and ends with the
-    /// connection.
+    /// for each connection, as the user who logs in; it ends with the connection, and listens for
+    /// the data streams of that connection only.
     Agent(AgentArgs),
     /// Measure how fast bytes move between this host and another one
     ///
     /// Sends random bytes over the same data streams as jobs, from memory to memory in both directions, and with PATH also to a
-    /// file without a name in that directory, and back from storage. Names what limits each, and the last result.
+    /// file without a name in that directory, as much as fits into --time, and back from storage. Names what limits each, and the
+    /// last result with the same options.
     Bench(BenchArgs),
     /// Show what the file system of each PATH supports
     ///

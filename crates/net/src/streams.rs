@@ -244,7 +244,6 @@ impl Offering {
             pool: pool.clone(),
             config: self.identity.client(certificate)?,
             named: to.named(&addresses, settings),
-            uses_all: !settings.addresses.is_empty() || !settings.from.is_empty(),
             port,
             host: name.to_owned(),
             spare,

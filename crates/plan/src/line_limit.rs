@@ -24,7 +24,7 @@ pub struct LineFacts {
 pub enum LineLimit {
     /// Processors of this host, most of which this process uses, and encrypts.
     Cipher,
-    /// Processors of this host, for other work.
+    /// The same without encryption.
     Cpu,
     /// Segments that were lost without a queue.
     Loss,
@@ -32,6 +32,8 @@ pub enum LineLimit {
     Window,
     /// Nothing of this host: the line, or the other host.
     Line,
+    /// It cannot be told: processors are busy with other work, or nothing is known of what carries the bytes.
+    Unknown,
 }
 
 impl LineLimit {
@@ -43,6 +45,7 @@ impl LineLimit {
             Self::Loss => "loss",
             Self::Window => "window",
             Self::Line => "line",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -72,10 +75,15 @@ pub fn line_limit(facts: &LineFacts) -> LineLimit {
         }
     }
     match facts.busy {
-        (all, own) if all >= BUSY_LEAST && own >= all / 2.0 && facts.is_encrypted => {
-            LineLimit::Cipher
+        (all, own) if all >= BUSY_LEAST && own >= all / 2.0 => {
+            if facts.is_encrypted {
+                LineLimit::Cipher
+            } else {
+                LineLimit::Cpu
+            }
         }
-        (all, _) if all >= BUSY_LEAST => LineLimit::Cpu,
+        (all, _) if all >= BUSY_LEAST => LineLimit::Unknown,
+        _ if facts.round_trips.is_none() => LineLimit::Unknown,
         _ => LineLimit::Line,
     }
 }
@@ -104,12 +112,12 @@ mod tests {
             (LineFacts { busy: (0.95, 0.6), ..facts() }, LineLimit::Cipher),
             (LineFacts { busy: (0.95, 0.6), is_encrypted: false, ..facts() }, LineLimit::Cpu),
             // Others are busy.
-            (LineFacts { busy: (0.95, 0.1), ..facts() }, LineLimit::Cpu),
+            (LineFacts { busy: (0.95, 0.1), ..facts() }, LineLimit::Unknown),
             (LineFacts { busy: (1.0, 0.6), buffer: Some(1 << 20), ..facts() }, LineLimit::Window),
             (LineFacts { segments: (1_000_000, 1000), ..facts() }, LineLimit::Loss),
             (LineFacts { buffer: Some(1 << 20), ..facts() }, LineLimit::Window),
             (LineFacts { buffer: None, ..facts() }, LineLimit::Line),
-            (LineFacts { round_trips: None, ..facts() }, LineLimit::Line),
+            (LineFacts { round_trips: None, ..facts() }, LineLimit::Unknown),
         ] {
             assert_eq!(line_limit(&facts), limit, "{facts:?}");
         }

@@ -2,9 +2,10 @@
 use dmover_host::processors::{self, Times};
 use dmover_job::quote::quoted;
 use dmover_model::{ConnectionReport, ExitCode as Code, Fatal, PathBytes, Protected, units};
-use dmover_net::{Endpoint, RemoteAgent, RemoteHost};
+use dmover_net::{Endpoint, RemoteAgent, RemoteHost, RootKind};
 use dmover_plan::line_limit::{LineFacts, LineLimit, line_limit};
 use dmover_remote::bench::{Measure, Moved, measure};
+use dmover_schedule::thread;
 use dmover_schedule::time::Instant;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -14,12 +15,14 @@ use std::time::Duration;
 
 use super::remote::connect_options;
 use super::run::exit;
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, EncryptArg, Relays, RemoteArgs, StreamsArg};
 use crate::print::{self, failure, json::SCHEMA, line, one_line};
 use crate::state::state_directory;
 
 /// The records of earlier measurements, one JSON object a line.
 const HISTORY: &str = "bench.jsonl";
+/// How long data streams may take to be open.
+const STREAMS_WITHIN: Duration = Duration::from_secs(15);
 
 pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     match bench(args) {
@@ -34,10 +37,18 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
 fn bench(args: &BenchArgs) -> Result<(), Fatal> {
     let (host, path) = match Endpoint::parse(&args.host)? {
         Endpoint::Remote(remote) => (remote.host, Some(remote.path)),
+        Endpoint::Local(_) if args.host.as_encoded_bytes().contains(&b'/') => {
+            let message = format!("'{}' is a path of this host", args.host.to_string_lossy());
+            return Err(Fatal::refused(message, "name a host that ssh reaches, or HOST:PATH"));
+        }
         Endpoint::Local(_) => (RemoteHost::parse(&args.host)?, None),
     };
     let root = path.clone().unwrap_or_else(|| PathBytes(b".".to_vec()));
     let agent = RemoteAgent::connect(&host, &root, &connect_options(&args.remote))?;
+    if let Some(path) = &path {
+        check(&agent, path)?;
+    }
+    wait_for_streams(&agent, args.remote.streams != StreamsArg::Count(0));
     let ms = u32::try_from(args.time).unwrap_or(u32::MAX);
     let mut all = vec![
         ("memory there", "memory here", Measure::Send(ms)),
@@ -50,14 +61,13 @@ fn bench(args: &BenchArgs) -> Result<(), Fatal> {
     let named = args.host.to_string_lossy().into_owned();
     let history = History::of(args, &named);
     if !args.json {
-        // The first measurement is over streams that are open by then.
-        agent.inspect()?;
         line(&format!("{}:", quoted(named.as_bytes())));
     }
     for (from, to, what) in all {
         let before = Before::now(&agent);
         let moved = measure(&agent, what, Duration::from_millis(args.time))?;
-        let result = before.after(&agent, (from, to), moved, &named);
+        let mut result = before.after(&agent, (from, to), moved, &named);
+        result["options"] = options(&args.remote).into();
         let last = history.last(&result);
         if args.json {
             line(&result.to_string());
@@ -74,6 +84,51 @@ fn bench(args: &BenchArgs) -> Result<(), Fatal> {
     }
     agent.close();
     Ok(())
+}
+
+/// Refuses a path at which nothing can be written, before anything is measured.
+fn check(agent: &RemoteAgent, path: &PathBytes) -> Result<(), Fatal> {
+    let found = agent.inspect()?;
+    if found.kind == RootKind::Directory && found.is_writable {
+        return Ok(());
+    }
+    let message = format!(
+        "'{}' on {} is no directory in which you may write",
+        path.to_path().display(),
+        agent.host()
+    );
+    Err(Fatal::refused(message, "name another directory, or only the host"))
+}
+
+/// Streams that are opened during a measurement would falsify it. Without any the connection line says so.
+fn wait_for_streams(agent: &RemoteAgent, are_wanted: bool) {
+    let end = Instant::now() + STREAMS_WITHIN;
+    let has_some = || agent.report().is_some_and(|known| known.streams > 0);
+    while are_wanted && !has_some() && agent.is_over().is_none() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The options that change what is measured, as far as they are not the usual ones.
+fn options(args: &RemoteArgs) -> String {
+    let mut all = Vec::new();
+    if let StreamsArg::Count(count) = args.streams {
+        all.push(format!("--streams={count}"));
+    }
+    match args.encrypt {
+        EncryptArg::Full => {}
+        EncryptArg::Integrity => all.push("--encrypt=integrity".into()),
+        EncryptArg::None => all.push("--encrypt=none".into()),
+    }
+    all.extend(args.congestion.iter().map(|name| format!("--congestion={name}")));
+    all.extend(args.window.iter().map(|bytes| format!("--window={bytes}")));
+    all.extend(args.data_address.iter().map(|address| format!("--data-address={address}")));
+    all.extend(args.data_from.iter().map(|address| format!("--data-from={address}")));
+    for Relays(chain) in &args.relay {
+        let names: Vec<_> = chain.iter().map(RemoteHost::shown).collect();
+        all.push(format!("--relay={}", names.join(",")));
+    }
+    all.join(" ")
 }
 
 /// What was known before a measurement.
@@ -105,7 +160,7 @@ impl Before {
         let sends = ends.0 == "memory here";
         let facts =
             known.as_ref().map(|known| facts(known, self.segments, (rate, (busy, own)), sends));
-        let limit = facts.map_or(LineLimit::Line, |facts| line_limit(&facts));
+        let limit = facts.map_or(LineLimit::Unknown, |facts| line_limit(&facts));
         let round_trip = known.as_ref().and_then(|known| known.round_trip_us);
         json!({
             "type": "bench",
@@ -122,6 +177,8 @@ impl Before {
             "round_trip_us": round_trip,
             "bytes_on_the_way": round_trip.map(|us| (rate * f64::from(us) / 1e6).round()),
             "retransmits": facts.filter(|_| sends).map(|facts| facts.segments.1),
+            "streams": known.as_ref().map_or(0, |known| known.streams),
+            "protection": known.as_ref().map_or(Protected::Ssh, |known| known.protected).word(),
             "limit": limit.word(),
         })
     }
@@ -195,7 +252,8 @@ impl History {
 
     /// The last one of the same kind.
     fn last(&self, result: &Value) -> Option<Value> {
-        let is_same = |earlier: &&Value| ["from", "to"].iter().all(|f| earlier[*f] == result[*f]);
+        let of_kind = ["from", "to", "options", "protection"];
+        let is_same = |earlier: &&Value| of_kind.iter().all(|f| earlier[*f] == result[*f]);
         self.earlier.iter().rfind(is_same).cloned()
     }
 

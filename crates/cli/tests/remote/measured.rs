@@ -67,6 +67,8 @@ fn a_path_that_cannot_be_measured_is_named() {
     let named = format!("far:{}", bench.at("none").display());
     let options = ["bench", "--time", "200ms", "--ssh-command", far.ssh_command(), &named];
     let run = bench.dmover.run(options).unwrap().expect_code(2);
-    assert!(run.stderr.contains("cannot measure"), "{}", run.tell());
-    assert!(run.stderr.contains("No such file"), "{}", run.tell());
+    assert!(run.stderr.contains("/none' on far is no directory"), "{}", run.tell());
+    assert_eq!(run.text(), "");
+    let run = bench.dmover.run(["bench", "/tmp"]).unwrap().expect_code(2);
+    assert!(run.stderr.contains("is a path of this host"), "{}", run.tell());
 }

@@ -80,7 +80,7 @@ fn without_an_open_port_content_goes_through_the_host_of_the_command_and_it_says
     assert_same(&ends);
     let passed = passed(&ends, "near") - before;
     assert!(passed > 60_000_000, "{passed} bytes passed by");
-    let words = "no data streams to far, everything goes through the host of the command: port";
+    let words = "no data streams to far, everything goes through the host of the command: to ";
     assert!(run.stderr.contains(words), "{}", run.tell());
     assert_eq!(protection(&run), "command");
     ends.bench.sh("rm -r d");

@@ -6,6 +6,7 @@ use dmover_wire::streams::RelayedWay;
 use rustls::ClientConfig;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -27,14 +28,16 @@ const DIALS_MAX: usize = 8;
 /// If so many times the number of streams end soon after they were opened, and none lives longer, ssh is better.
 const YOUNG_ROUNDS: u32 = 3;
 
+/// If all streams have ended and none can be opened for so long, the user is told once. A line that fails is back sooner, or
+/// takes ssh along.
+const ALONE_TOLD_MS: u64 = 20_000;
+
 /// Keeps a pool at its number of streams.
 pub(crate) struct Dialer {
     pub(super) pool: Pool,
     pub(super) config: Arc<ClientConfig>,
     /// Names and addresses of the other side.
     pub(super) named: Vec<String>,
-    /// All of them are used, because the user has named them; otherwise the one that answers first.
-    pub(super) uses_all: bool,
     pub(super) port: u16,
     pub(super) host: String,
     /// What carries everything without streams.
@@ -61,14 +64,17 @@ impl Attempts {
         Self { sender, ended, pending: Vec::new(), open: Vec::new() }
     }
 
-    /// The next attempt that has ended within this time, and how.
-    fn next_within(&mut self, limit: Duration) -> Option<(Way, io::Result<()>)> {
+    /// The next attempt that has ended within this time, and whether it has opened a stream.
+    fn next_within(&mut self, limit: Duration) -> Option<(Way, io::Result<bool>)> {
         let (way, result) = self.ended.recv_timeout(limit).ok()?;
         if let Some(at) = self.pending.iter().position(|pending| *pending == way) {
             self.pending.swap_remove(at);
         }
-        let result =
-            result.map(|stream| self.open.extend(stream.map(|stream| (way.clone(), stream))));
+        let result = result.map(|stream| {
+            let is_open = stream.is_some();
+            self.open.extend(stream.map(|stream| (way.clone(), stream)));
+            is_open
+        });
         Some((way, result))
     }
 
@@ -89,7 +95,6 @@ impl Attempts {
 impl Dialer {
     /// Has streams lead through relays.
     pub fn through(&mut self, relayed: Vec<RelayedWay>) {
-        self.uses_all |= !relayed.is_empty();
         self.options.relayed = relayed;
     }
 
@@ -107,6 +112,8 @@ impl Dialer {
     fn run(self: &Arc<Self>) {
         let (begin, mut attempts) = (Instant::now(), Attempts::new());
         let now_ms = || begin.elapsed().as_millis() as u64;
+        // Since when there are no streams any more, and whether the user knows.
+        let (mut alone_since, mut is_told) = (None, false);
         let Some(mut ways) = self.first(&mut attempts) else { return };
         while !self.pool.is_over() {
             let young = self.pool.young_losses();
@@ -114,6 +121,8 @@ impl Dialer {
                 let why = "they end soon after they were opened";
                 return self.without_streams(&format!("port {}: {why}", self.port));
             }
+            alone_since =
+                if self.pool.streams() > 0 { None } else { alone_since.or(Some(now_ms())) };
             for way in attempts.ended_early() {
                 ways.ended_early(&way, now_ms());
             }
@@ -121,15 +130,20 @@ impl Dialer {
                 && let Some(way) =
                     ways.next(|way| attempts.used(way), self.wanted(), now_ms()).cloned()
             {
-                self.open(way, &mut attempts);
+                self.open(way, &Arc::default(), &mut attempts);
             }
             // Each by itself: one that hangs holds up no other one.
             match attempts.next_within(LOOK_EVERY) {
                 None => {}
-                Some((way, Ok(()))) => ways.worked(&way),
+                Some((way, Ok(true))) => ways.worked(&way),
+                Some((_, Ok(false))) => {}
                 Some((way, Err(error))) => {
                     tracing::debug!(%error, host = %self.host, "cannot open a data stream");
                     ways.failed(&way, now_ms());
+                    let alone_ms = alone_since.map_or(0, |since| now_ms() - since);
+                    if alone_ms >= ALONE_TOLD_MS && !std::mem::replace(&mut is_told, true) {
+                        self.without_streams(&format!("all have ended; {error}"));
+                    }
                     if attempts.pending.is_empty() && self.pool.streams() == 0 {
                         // The other side may have another address by now, or this one may.
                         self.pool.wait_for_change(LOOK_EVERY);
@@ -153,7 +167,7 @@ impl Dialer {
                 Ok(ways) => return Some(ways),
                 Err(_) if self.pool.is_over() => return None,
                 Err(error) if attempt == FIRST_ATTEMPTS => {
-                    self.without_streams(&format!("port {}: {error}", self.port));
+                    self.without_streams(&error.to_string());
                 }
                 Err(_) => self.pool.wait_for_change(CONNECT_WITHIN.saturating_sub(begin.elapsed())),
             }
@@ -164,13 +178,16 @@ impl Dialer {
     /// Opens a stream on whatever way is open first.
     fn race(self: &Arc<Self>, attempts: &mut Attempts) -> io::Result<Ways> {
         let mut ways = self.ways();
-        for way in ways.all() {
-            self.open(way.clone(), attempts);
+        for alternatives in ways.groups() {
+            let won = Arc::default();
+            for way in alternatives {
+                self.open(way.clone(), &won, attempts);
+            }
         }
         let mut failed = None;
         while !attempts.pending.is_empty() {
             match attempts.next_within(LOOK_EVERY) {
-                Some((way, Ok(()))) => {
+                Some((way, Ok(true))) => {
                     ways.worked(&way);
                     return Ok(ways);
                 }
@@ -178,10 +195,13 @@ impl Dialer {
                     ways.failed(&way, 0);
                     failed = failed.or(Some(error));
                 }
-                None => {}
+                Some((_, Ok(false))) | None => {}
             }
         }
-        Err(failed.unwrap_or_else(|| io::Error::other("its address is not known")))
+        Err(failed.unwrap_or_else(|| {
+            let names = self.named.join(", ");
+            io::Error::other(format!("port {}: no address of {names} can be used", self.port))
+        }))
     }
 
     /// All ways to the other side, by addresses as they are now. Those that the user has named are all used.
@@ -212,12 +232,13 @@ impl Dialer {
     }
 
     /// Opens a stream on a way, on a thread that says so in the end.
-    fn open(self: &Arc<Self>, way: Way, attempts: &mut Attempts) {
+    /// `won`: an alternative has accepted, and this one is not needed.
+    fn open(self: &Arc<Self>, way: Way, won: &Arc<AtomicBool>, attempts: &mut Attempts) {
         attempts.pending.push(way.clone());
-        let (dialer, done) = (Arc::clone(self), attempts.sender.clone());
+        let (dialer, won, done) = (Arc::clone(self), Arc::clone(won), attempts.sender.clone());
         let failed = (way.clone(), done.clone());
         let opens = move || {
-            let result = dialer.dial(&way);
+            let result = dialer.dial(&way, &won);
             // Whoever waited for it may have gone.
             let _ = done.send((way, result));
         };
@@ -228,20 +249,35 @@ impl Dialer {
         }
     }
 
-    fn dial(&self, way: &Way) -> io::Result<Option<Arc<Stream>>> {
+    fn dial(&self, way: &Way, won: &AtomicBool) -> io::Result<Option<Arc<Stream>>> {
         let settings = &self.options.settings;
         let tuning = Tuning {
             congestion: settings.congestion.clone(),
             buffer_bytes: settings.buffer_bytes,
             from: way.from,
         };
-        let mut socket = tcp::connect(way.to, &tuning, CONNECT_WITHIN)?;
-        if !self.uses_all && self.pool.streams() >= self.wanted() {
+        let named = |error: io::Error| {
+            let from = way.from.map_or_else(String::new, |from| format!("from {from} "));
+            let relay = if way.preface.is_empty() { "" } else { "relay " };
+            io::Error::new(error.kind(), format!("{from}to {relay}{}: {error}", way.to))
+        };
+        let mut socket = tcp::connect(way.to, &tuning, CONNECT_WITHIN).map_err(named)?;
+        if won.swap(true, SeqCst) {
             return Ok(None);
         }
-        socket.write_all(&way.preface)?;
+        socket.write_all(&way.preface).map_err(named)?;
         let protection = settings.protection;
-        let transport = handshake::connect(socket, &self.config, protection, HANDSHAKE_WITHIN)?;
+        let proved = handshake::connect(socket, &self.config, protection, HANDSHAKE_WITHIN);
+        let transport = proved.map_err(|error| match error.kind() {
+            // That is how a relay ends a connection.
+            io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof
+                if !way.preface.is_empty() =>
+            {
+                let why = format!("the relay at {} does not reach {}", way.to, self.host);
+                io::Error::new(error.kind(), why)
+            }
+            _ => named(error),
+        })?;
         self.pool.add(transport).map(Some)
     }
 }

@@ -107,7 +107,8 @@ impl Pool {
         let known = Arc::clone(&self.0);
         let report = Box::new(move || {
             let state = lock(&known.state);
-            let protected = if state.had_streams { streams } else { spare };
+            let has_streams = state.streams.iter().any(|stream| !stream.is_spare);
+            let protected = if has_streams { streams } else { spare };
             report::of(&state.streams, (protected, &known.carried), known.lost.load(Relaxed))
         });
         let shared = Arc::clone(&self.0);
