@@ -288,8 +288,8 @@ fn a_clean_end_is_told_from_a_lost_connection() {
 #[test]
 fn a_silent_link_is_noticed_and_heartbeats_keep_a_quiet_one() {
     let terms = Terms { silence: Duration::from_millis(500), ..Terms::default() };
-    let (near, mut there) = against_bytes(terms);
     let began = Instant::now();
+    let (near, mut there) = against_bytes(terms);
     assert_eq!(in_time(move || near.wait()), Broken::Silent(terms.silence));
     assert!(began.elapsed() >= terms.silence);
     // What it sent meanwhile: heartbeats, then the end.
