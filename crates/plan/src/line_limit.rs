@@ -54,7 +54,7 @@ impl LineLimit {
 const BUSY_LEAST: f64 = 0.9;
 /// So many segments have to be lost...
 const LOSS_LEAST: f64 = 1e-4;
-/// ...while round trips are at most so many times the shortest one: then the line has no full queue.
+/// ...while round trips are at most so many times the shortest one: then the line has no full queue. The same holds for windows.
 const QUEUE_NONE: f64 = 1.3;
 /// Half of a buffer is for the kernel's own notes (tcp(7)), so windows are at most as large as the other half. They count as the limit
 /// if so much of them is on its way.
@@ -64,13 +64,16 @@ const WINDOW_SHARE: f64 = 0.8;
 pub fn line_limit(facts: &LineFacts) -> LineLimit {
     // Processors may be busy with other work, so what the kernel says of the streams comes first.
     if let Some((round_trip, shortest)) = facts.round_trips {
+        // A full queue is the line's own.
+        let has_queue = round_trip > QUEUE_NONE * shortest;
         let windows = facts.buffer.map(|buffer| f64::from(facts.streams) * buffer as f64 / 2.0);
-        if windows.is_some_and(|windows| facts.rate * round_trip >= WINDOW_SHARE * windows) {
+        let fills = |windows| facts.rate * round_trip >= WINDOW_SHARE * windows;
+        if !has_queue && windows.is_some_and(fills) {
             return LineLimit::Window;
         }
         let (sent, again) = facts.segments;
         let share = again as f64 / sent.max(1) as f64;
-        if share >= LOSS_LEAST && round_trip <= QUEUE_NONE * shortest {
+        if !has_queue && share >= LOSS_LEAST {
             return LineLimit::Loss;
         }
     }
@@ -124,6 +127,8 @@ mod tests {
         // Lost because a queue was full: the line is.
         let full =
             LineFacts { segments: (1_000_000, 1000), round_trips: Some((0.1, 0.05)), ..facts() };
+        assert_eq!(line_limit(&full), LineLimit::Line);
+        let full = LineFacts { buffer: Some(1 << 20), ..full };
         assert_eq!(line_limit(&full), LineLimit::Line);
     }
 }
