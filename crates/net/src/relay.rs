@@ -52,7 +52,7 @@ struct Relaying {
     tuning: Tuning,
     is_over: AtomicBool,
     open: AtomicUsize,
-    /// Connections of which nobody knows yet who has opened them.
+    /// Connections whose preface has not come yet.
     unproved: AtomicUsize,
     /// The address that has accepted last.
     accepts: Mutex<Option<SocketAddr>>,

@@ -65,7 +65,7 @@ const MARGIN: Duration = Duration::from_secs(30);
 pub struct Notice(pub Arc<dyn Fn(&str) + Send + Sync>);
 
 impl Notice {
-    /// Nobody is told.
+    /// Drops every message.
     pub fn nobody() -> Self {
         Self(Arc::new(|_| ()))
     }

@@ -62,7 +62,7 @@ pub struct RelayedWay {
     pub relays: Vec<RelayHop>,
 }
 
-/// What a relay on the way is told first.
+/// What a stream sends to one relay before its own bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayHop {
     /// Who knows it may use the relay.

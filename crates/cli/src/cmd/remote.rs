@@ -23,7 +23,7 @@ pub(super) fn connect_options(args: &RemoteArgs) -> ConnectOptions {
     options
 }
 
-/// The user is told what he should know of data streams.
+/// Prints what the user should know of data streams.
 pub(super) fn told() -> Notice {
     Notice(Arc::new(|text| say(&format!("dmover: {}", one_line(text)))))
 }

@@ -28,8 +28,7 @@ const DIALS_MAX: usize = 8;
 /// If so many times the number of streams end soon after they were opened, and none lives longer, ssh is better.
 const YOUNG_ROUNDS: u32 = 3;
 
-/// If all streams have ended and none can be opened for so long, the user is told once. A line that fails is back sooner, or
-/// takes ssh along.
+/// If there is no stream for so long, the user gets one message. Most outages are shorter, or end ssh as well.
 const ALONE_TOLD_MS: u64 = 20_000;
 
 /// Keeps a pool at its number of streams.
@@ -232,7 +231,7 @@ impl Dialer {
     }
 
     /// Opens a stream on a way, on a thread that says so in the end.
-    /// `won`: an alternative has accepted, and this one is not needed.
+    /// `won`: a stream is open on an alternative, and this one is not needed.
     fn open(self: &Arc<Self>, way: Way, won: &Arc<AtomicBool>, attempts: &mut Attempts) {
         attempts.pending.push(way.clone());
         let (dialer, won, done) = (Arc::clone(self), Arc::clone(won), attempts.sender.clone());
@@ -262,7 +261,7 @@ impl Dialer {
             io::Error::new(error.kind(), format!("{from}to {relay}{}: {error}", way.to))
         };
         let mut socket = tcp::connect(way.to, &tuning, CONNECT_WITHIN).map_err(named)?;
-        if won.swap(true, SeqCst) {
+        if won.load(SeqCst) {
             return Ok(None);
         }
         socket.write_all(&way.preface).map_err(named)?;
@@ -278,6 +277,8 @@ impl Dialer {
             }
             _ => named(error),
         })?;
+        // Not before: who accepts may be somebody else, and then the next alternative is needed.
+        won.store(true, SeqCst);
         self.pool.add(transport).map(Some)
     }
 }
