@@ -21,8 +21,10 @@ pub enum Endpoint {
 /// A path on a host that ssh reaches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemotePath {
-    /// The host and the user there.
+    /// The host and the user there; the first one if there are several.
     pub host: RemoteHost,
+    /// More hosts at which the same file system has the same path.
+    pub others: Vec<RemoteHost>,
     /// The path there; a relative one is below the home directory of the user. Never empty.
     pub path: PathBytes,
     /// The whole argument, for messages.
@@ -60,7 +62,16 @@ impl Endpoint {
                 hint,
             );
         }
-        let host = RemoteHost::of_bytes(typed, place)?;
+        let mut hosts = Vec::new();
+        for place in place.split(|byte| *byte == b',') {
+            let host = RemoteHost::of_bytes(typed, place)?;
+            if hosts.contains(&host) {
+                return refuse("names a host twice", "name each host once");
+            }
+            hosts.push(host);
+        }
+        let others = hosts.split_off(1);
+        let host = hosts.remove(0);
         let path = below_home(path);
         match path {
             b"" => refuse(
@@ -74,10 +85,29 @@ impl Endpoint {
             path if path.contains(&0) => refuse("has a zero byte", "correct the path"),
             path => Ok(Self::Remote(RemotePath {
                 host,
+                others,
                 path: PathBytes(path.to_vec()),
                 typed: PathBytes(typed.to_vec()),
             })),
         }
+    }
+}
+
+impl RemotePath {
+    /// All its hosts.
+    pub fn hosts(&self) -> impl Iterator<Item = &RemoteHost> {
+        std::iter::once(&self.host).chain(&self.others)
+    }
+
+    /// The host, where there can be only one.
+    ///
+    /// # Errors
+    /// A refusal: several are named. `hint`: what the user can do.
+    pub fn one_host(self, hint: &str) -> Result<Self, Fatal> {
+        if self.others.is_empty() {
+            return Ok(self);
+        }
+        Err(refused(&self.typed.0, "names several hosts, and only SOURCE may be on several", hint))
     }
 }
 
@@ -111,7 +141,7 @@ impl RemoteHost {
         if let Some(why) = unusable(name, b"") {
             return refuse(&format!("has {why} in the name of the host"), here);
         }
-        if name.contains(&b'[') || name.contains(&b']') || name.contains(&b'/') {
+        if name.iter().any(|byte| b"[]/,".contains(byte)) {
             return refuse("has no name of a host", here);
         }
         if let Some(why) = user.and_then(unusable_user) {
@@ -134,14 +164,17 @@ impl RemoteHost {
 fn split(typed: &[u8]) -> Option<(&[u8], &[u8])> {
     let slash = typed.iter().position(|byte| *byte == b'/').unwrap_or(typed.len());
     let before = &typed[..slash];
-    // The closing bracket of an address, which has colons. A zone (`fe80::1%eth0`) has no slash.
-    let begin = before.iter().rposition(|byte| *byte == b'@').map_or(0, |at| at + 1);
-    let bracketed = before[begin..].starts_with(b"[");
-    let close = before.windows(2).position(|two| two == b"]:").filter(|_| bracketed);
-    let colon = match close {
-        Some(close) => close + 1,
-        None => before.iter().position(|byte| *byte == b':')?,
-    };
+    // Addresses in brackets have colons. A zone (`fe80::1%eth0`) has no slash.
+    let mut begins = true;
+    let mut is_address = false;
+    let outside = before.iter().position(|byte| {
+        is_address |= begins && *byte == b'[';
+        is_address &= *byte != b']';
+        begins = matches!(byte, b',' | b'@');
+        *byte == b':' && !is_address
+    });
+    // A bracket that nothing closes is no address.
+    let colon = outside.or_else(|| before.iter().position(|byte| *byte == b':'))?;
     Some((&typed[..colon], &typed[colon + 1..]))
 }
 
@@ -207,7 +240,8 @@ mod tests {
     #[track_caller]
     fn remote(argument: &str) -> (Option<String>, String, Vec<u8>) {
         match parse(argument.as_bytes()) {
-            Ok(Endpoint::Remote(RemotePath { host, path, typed })) => {
+            Ok(Endpoint::Remote(RemotePath { host, others, path, typed })) => {
+                assert!(others.is_empty());
                 assert_eq!(typed.0, argument.as_bytes());
                 (host.user, host.name, path.0)
             }
@@ -245,6 +279,25 @@ mod tests {
     }
 
     #[test]
+    fn several_hosts_may_have_one_path() {
+        for (argument, wanted) in [
+            ("a,b:/x", &["a", "b"][..]),
+            ("ann@a,b,ben@c:x", &["ann@a", "b", "ben@c"]),
+            ("[::1],[fe80::1%eth0]:/x", &["::1", "fe80::1%eth0"]),
+            ("a,ann@[::1]:/x", &["a", "ann@::1"]),
+            ("ann@[::1],b:/x", &["ann@::1", "b"]),
+        ] {
+            let Ok(Endpoint::Remote(RemotePath { host, others, .. })) = parse(argument.as_bytes())
+            else {
+                panic!("{argument}");
+            };
+            let all: Vec<_> = [host].iter().chain(&others).map(RemoteHost::shown).collect();
+            assert_eq!(all, wanted, "{argument}");
+        }
+        assert!(matches!(parse(b"a,b/c:/x"), Ok(Endpoint::Local(_))));
+    }
+
+    #[test]
     fn everything_else_is_a_path_here() {
         for argument in
             ["a", "/a:b", "./a:b", "a/b:c", "../x:y", "", ".", "[a]", "a@b", "~/a:b", "a/h:/x"]
@@ -263,6 +316,9 @@ mod tests {
             (b":/a", "no host"),
             (b"ann@:/a", "no host"),
             (b"@h:/a", "no user"),
+            (b"a,:/a", "no host"),
+            (b"a,,b:/a", "no host"),
+            (b"a,b,a:/a", "a host twice"),
             (b"h::module", "two colons"),
             (b"::1:/a", "two colons"),
             (b"fe80::1:/a", "two colons"),
@@ -298,7 +354,7 @@ mod tests {
         assert_eq!(host("[::1]").unwrap().name, "::1");
         assert_eq!(host("::1").unwrap().name, "::1");
         assert!(host("-h").is_err() && host("").is_err() && host("h/x").is_err());
-        assert!(host("../ann@h").is_err() && host("a/b@h").is_err());
+        assert!(host("../ann@h").is_err() && host("a/b@h").is_err() && host("a,b").is_err());
     }
 
     proptest! {

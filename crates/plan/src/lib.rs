@@ -15,6 +15,7 @@ pub mod eta;
 pub mod failure_attribution;
 pub mod filter;
 pub mod history;
+pub mod host_share;
 pub mod idmap;
 pub mod itemize;
 pub mod leases;

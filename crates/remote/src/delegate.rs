@@ -23,11 +23,11 @@ pub type Print = dyn Fn(OutputStream, &[u8]) -> std::io::Result<()> + Send + Syn
 pub enum DelegatedSource {
     /// A tree of this host.
     Here(Box<TreeService>),
-    /// A tree of a third host, with which the other side makes a connection.
-    There(Box<ThirdSource>),
+    /// A tree of third hosts, with which the other side makes connections.
+    There(Vec<ThirdSource>),
 }
 
-/// A tree of a third host.
+/// A tree at a third host.
 pub struct ThirdSource {
     /// The agent there.
     pub agent: RemoteAgent,
@@ -35,6 +35,13 @@ pub struct ThirdSource {
     pub follow: FollowLinks,
     /// The relays on the ways of data streams to it.
     pub relays: Vec<(Relays, RelayedWay)>,
+}
+
+impl ThirdSource {
+    fn named(&self) -> ThirdHost {
+        let ways = self.relays.iter().map(|(_, way)| way.clone()).collect();
+        ThirdHost { name: self.agent.name().to_owned(), ways }
+    }
 }
 
 /// Serves a job that another host runs.
@@ -58,11 +65,8 @@ impl Delegate {
     ) -> Arc<Self> {
         let (signals, code) = (Mutex::new(Some(signals)), OnceLock::new());
         let host = |source: &DelegatedSource| match source {
-            DelegatedSource::Here(_) => None,
-            DelegatedSource::There(third) => {
-                let ways = third.relays.iter().map(|(_, way)| way.clone()).collect();
-                Some(ThirdHost { name: third.agent.name().to_owned(), ways })
-            }
+            DelegatedSource::Here(_) => Vec::new(),
+            DelegatedSource::There(hosts) => hosts.iter().map(ThirdSource::named).collect(),
         };
         let third = ThirdHosts { hosts: sources.iter().map(host).collect(), streams };
         Arc::new(Self { job, third, sources, print, signals, code })
@@ -86,10 +90,13 @@ impl Delegate {
     }
 
     fn connect(&self, number: u32, channel: &Arc<Channel>) -> Result<(), Broken> {
-        let Some(DelegatedSource::There(third)) = self.sources.get(number as usize) else {
-            return Err(Broken::Cancelled("no third host has a source of this number".into()));
+        let mut hosts = self.sources.iter().flat_map(|source| match source {
+            DelegatedSource::Here(_) => &[][..],
+            DelegatedSource::There(hosts) => hosts,
+        });
+        let Some(ThirdSource { agent, follow, .. }) = hosts.nth(number as usize) else {
+            return Err(Broken::Cancelled("no third host has this number".into()));
         };
-        let ThirdSource { agent, follow, .. } = &**third;
         let lost = |why: &Broken| Broken::Cancelled(agent.fatal(why).to_string());
         let request = encode(&Request::Connect { follow: *follow });
         let there = Arc::new(agent.request(&request).map_err(|why| lost(&why))?);

@@ -15,7 +15,8 @@ use std::io::Read;
 use std::sync::Arc;
 
 use crate::joined::receive;
-use crate::source::{Line, Opening, RemoteSource};
+use crate::source::{Connect, Line, Opening, RemoteSource};
+use crate::sources::SharedOptions;
 
 /// SIGHUP.
 const HANGUP: i32 = 1;
@@ -66,9 +67,13 @@ impl Delegated {
         });
         let third = third.map_err(|why| lost(&why))?;
         options.streams.settings = third.streams;
+        let mut number = 0;
         let known = named.iter().zip(&job.typed).zip(&third.hosts);
-        let sources =
-            known.map(|((named, typed), host)| (named.clone(), typed.clone(), host.clone()));
+        let sources = known.map(|((named, typed), hosts)| {
+            let third = (number..).zip(hosts.iter().cloned()).collect();
+            number += hosts.len() as u32;
+            Named { in_job: named.clone(), typed: typed.clone(), third }
+        });
         let connection = Arc::clone(&self.connection);
         let sources = sources.collect();
         Ok(DelegatedSources { connection, sources, preserve, with_head, options })
@@ -146,47 +151,79 @@ fn lost(why: &Broken) -> Fatal {
     )
 }
 
+/// A source.
+#[derive(Debug)]
+struct Named {
+    /// As the job names it.
+    in_job: PathBytes,
+    /// As the user has typed it.
+    typed: PathBytes,
+    /// The third hosts that have it, with their numbers; none: the host of the command has it.
+    third: Vec<(u32, ThirdHost)>,
+}
+
+/// A connection of this host with the agent at a third one, which the host of the command has made possible.
+fn connect_to(
+    connection: &Connection,
+    (number, host): &(u32, ThirdHost),
+    options: &ConnectOptions,
+) -> Result<RemoteAgent, Fatal> {
+    let request = encode(&DelegateRequest::Connect { number: *number });
+    let channel = connection.request(&request).map_err(|why| lost(&why))?;
+    // The agent serves one root, whatever is asked for.
+    let mut options = options.clone();
+    options.streams.relayed.clone_from(&host.ways);
+    RemoteAgent::through(channel, &host.name, &PathBytes::default(), &options)
+}
+
 /// Opens the sources of a job for a user at another host.
 #[derive(Debug)]
 pub struct DelegatedSources {
     connection: Arc<Connection>,
-    /// Each as the job and as the user has named it, and the third host that has it.
-    sources: Vec<(PathBytes, PathBytes, Option<ThirdHost>)>,
+    sources: Vec<Named>,
     preserve: AttributeSet,
     with_head: WithHead,
     options: ConnectOptions,
 }
 
 impl DelegatedSources {
-    /// A connection of this host with the agent at a third one, which the host of the command has made possible.
-    fn connect(&self, number: u32, host: &ThirdHost) -> Result<RemoteAgent, Fatal> {
-        let request = encode(&DelegateRequest::Connect { number });
-        let channel = self.connection.request(&request).map_err(|why| lost(&why))?;
-        // The agent serves one root, whatever is asked for.
-        let mut options = self.options.clone();
-        options.streams.relayed.clone_from(&host.ways);
-        RemoteAgent::through(channel, &host.name, &PathBytes::default(), &options)
+    /// Opens a tree that several third hosts have.
+    fn open_shared(
+        &self,
+        several: &[(u32, ThirdHost)],
+        opening: Opening,
+    ) -> Result<RemoteSource, Fatal> {
+        let shared = SharedOptions::of(&self.options)?;
+        let hosts = several.iter().cloned().map(|host| {
+            let named = PathBytes(host.1.name.clone().into_bytes());
+            let (connection, options) = (Arc::clone(&self.connection), shared.each.clone());
+            let connect: Connect =
+                Box::new(move || Ok(Arc::new(connect_to(&connection, &host, &options)?)));
+            (named, connect)
+        });
+        RemoteSource::of_several(hosts.collect(), opening, shared.source)
     }
 }
 
 impl RemoteTrees for DelegatedSources {
     fn open(&self, named: &PathBytes, follow: FollowLinks) -> Result<Arc<dyn RemoteTree>, Fatal> {
-        let mut known = (0..).zip(&self.sources);
-        let Some((number, (_, typed, host))) = known.find(|(_, source)| source.0 == *named) else {
+        let source = (0..).zip(&self.sources).find(|(_, source)| source.in_job == *named);
+        let Some((number, Named { typed, third, .. })) = source else {
             let message = format!("'{}' is no source of this job", named.to_path().display());
             return Err(Fatal::refused(message, "use one version of dmover on both hosts"));
         };
-        let line: Arc<dyn Line> = match host {
-            Some(host) => Arc::new(self.connect(number, host)?),
-            None => Arc::new(SourceLine { connection: Arc::clone(&self.connection), number }),
-        };
         let (preserve, with_head) = (self.preserve, self.with_head.clone());
         let opening = Opening { display: typed.clone(), follow, preserve, with_head };
+        let line: Arc<dyn Line> = match &third[..] {
+            [] => Arc::new(SourceLine { connection: Arc::clone(&self.connection), number }),
+            [host] => Arc::new(connect_to(&self.connection, host, &self.options)?),
+            several => return Ok(Arc::new(self.open_shared(several, opening)?)),
+        };
         Ok(Arc::new(RemoteSource::open(line, opening)?))
     }
 
     fn names(&self, path: &PathBytes) -> bool {
-        self.sources.iter().any(|(named, ..)| named == path)
+        self.sources.iter().any(|source| source.in_job == *path)
     }
 }
 

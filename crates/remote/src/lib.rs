@@ -19,5 +19,5 @@ pub use delegated::{Delegated, DelegatedSources};
 pub use dmover_wire::agent::WithHead;
 pub use dmover_wire::delegation::{DelegatedJob, OutputStream};
 pub use serve::{Introduction, TreeService};
-pub use source::{Line, Opening, RemoteSource};
-pub use sources::{Sources, connect};
+pub use source::{Connect, Line, Opening, RemoteSource};
+pub use sources::Sources;

@@ -12,6 +12,7 @@ use dmover_wire::{decode, encode};
 use std::sync::{Arc, PoisonError};
 
 use crate::joined::send;
+use host::Numbering;
 use tree::Tree;
 
 mod cache;
@@ -121,11 +122,11 @@ impl TreeService {
         }
     }
 
-    fn begin(&self, begin: Begin) -> Result<Begun, Broken> {
+    fn begin(&self, begin: Begin, numbering: Numbering) -> Result<Begun, Broken> {
         if self.follow.is_some_and(|follow| follow != begin.follow) {
             return Err(Broken::Cancelled("the job follows other symbolic links".into()));
         }
-        let (tree, root) = match Tree::open(&self.path, begin) {
+        let (tree, root) = match Tree::open(&self.path, begin, numbering) {
             Ok(opened) => opened,
             Err(why) => {
                 let (message, hint) = (why.to_string(), why.hint());
@@ -151,7 +152,10 @@ impl Service for TreeService {
         })?;
         match request {
             Request::Inspect => channel.send(&encode(&self.inspect())),
-            Request::Begin(begin) => send(channel, &encode(&self.begin(begin)?)),
+            Request::Begin(begin) => send(channel, &encode(&self.begin(begin, Numbering::OfHost)?)),
+            Request::BeginShared(begin) => {
+                send(channel, &encode(&self.begin(begin, Numbering::OfAllHosts)?))
+            }
             Request::Connect { follow } => self.connect(follow, channel),
             Request::Relay(order) => self.relay(order, channel),
             Request::Measure(what) if self.third.is_some() => {
@@ -174,6 +178,7 @@ impl Tree {
         match request {
             Request::Inspect
             | Request::Begin(_)
+            | Request::BeginShared(_)
             | Request::Connect { .. }
             | Request::Relay(_)
             | Request::Measure(_) => Ok(()),

@@ -3,17 +3,18 @@ use dmover_model::{
     AttributeSet, ConnectionReport, EntryError, Fatal, FollowLinks, Metadata, Operation, PathBytes,
     TreePath,
 };
-use dmover_net::RemoteAgent;
 use dmover_net::connection::{Broken, Channel};
+use dmover_net::{Notice, RemoteAgent};
 use dmover_tree::{RemoteDirectory, RemoteRoot, RemoteTree};
 use dmover_wire::agent::{Begin, Begun, DirectoryAt, Request, WithHead};
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use asking::Asking;
+use asking::{Asking, begin};
 use directory::Directory;
+use hosts::{Hosts, Shown};
+pub use keeper::Connect;
 use shared::Shared;
 use skew::Skew;
 
@@ -21,6 +22,8 @@ mod ahead;
 mod asking;
 mod directory;
 mod file;
+mod hosts;
+mod keeper;
 mod looks;
 mod open;
 mod opened;
@@ -90,6 +93,13 @@ pub struct Opening {
     pub with_head: WithHead,
 }
 
+impl Opening {
+    fn begin(&self) -> Begin {
+        let Self { display, follow, preserve, with_head } = self.clone();
+        Begin { display, follow, preserve, with_head }
+    }
+}
+
 /// A tree at another host. Dropping it and all that was opened in it ends the connection.
 #[derive(Debug)]
 pub struct RemoteSource {
@@ -103,34 +113,51 @@ impl RemoteSource {
     /// # Errors
     /// It does not exist or cannot be read, or the connection is over.
     pub fn open(line: Arc<dyn Line>, opening: Opening) -> Result<Self, Fatal> {
-        let Opening { display, follow, preserve, with_head } = opening;
-        let begin = Begin { display: display.clone(), follow, preserve, with_head };
-        let asking = Asking::new(line, display);
         let sent = SystemTime::now();
-        match asking.begin(&Request::Begin(begin))? {
+        match begin(&*line, &Request::Begin(opening.begin()))? {
             Begun::Root { root, clock } => {
-                let skew =
-                    Skew::measured(root.metadata.identity.mount, clock, (sent, SystemTime::now()));
-                let follows_all = matches!(follow, FollowLinks::Always | FollowLinks::AlwaysLinked);
-                asking.root_is(&root.metadata);
-                let (known, open, opened, walks, streams) = Default::default();
-                Ok(Self {
-                    shared: Arc::new(Shared {
-                        asking,
-                        known,
-                        open,
-                        walks,
-                        opened,
-                        streams,
-                        sends_all: AtomicBool::new(false),
-                        follows_all,
-                        skew,
-                    }),
-                    root,
-                })
+                let times = (sent, SystemTime::now());
+                Ok(Self::of(Arc::new(Hosts::one(line)), opening, Shown { root, clock, times }))
             }
             Begun::Refused { message, hint } => Err(Fatal::refused(message, hint)),
         }
+    }
+
+    /// Opens a tree that the agents of several hosts serve, each with the name of the root there. `patience`: how long is waited for a host after the last one was lost;
+    /// `notice`: what the user should know of them.
+    ///
+    /// # Errors
+    /// No host can be reached, or it cannot be read there.
+    pub fn of_several(
+        hosts: Vec<(PathBytes, Connect)>,
+        opening: Opening,
+        (patience, notice): (Duration, Notice),
+    ) -> Result<Self, Fatal> {
+        let (names, connects): (Vec<_>, Vec<_>) = hosts.into_iter().unzip();
+        let hosts = Arc::new(Hosts::new(names, patience, notice));
+        let mut connects = connects.into_iter().enumerate();
+        let started = connects.try_for_each(|each| keeper::start(&hosts, each, opening.begin()));
+        let begun = started.and_then(|()| hosts.first_shown());
+        match begun {
+            Ok(shown) => Ok(Self::of(hosts, opening, shown)),
+            Err(why) => {
+                hosts.close();
+                Err(why)
+            }
+        }
+    }
+
+    fn of(hosts: Arc<Hosts>, opening: Opening, shown: Shown) -> Self {
+        let Opening { display, follow, .. } = opening;
+        let asking = Asking::new(hosts, display);
+        let Shown { root, clock, times } = shown;
+        let skew = Skew::measured(root.metadata.identity.mount, clock, times);
+        let follows_all = matches!(follow, FollowLinks::Always | FollowLinks::AlwaysLinked);
+        asking.root_is(&root.metadata);
+        let (known, open, opened, walks, streams, sends_all) = Default::default();
+        let shared =
+            Shared { asking, known, open, walks, opened, streams, sends_all, follows_all, skew };
+        Self { shared: Arc::new(shared), root }
     }
 
     fn directory(
@@ -201,7 +228,7 @@ impl RemoteTree for RemoteSource {
         self.shared.asking.lost()
     }
 
-    fn connection(&self) -> Option<ConnectionReport> {
-        self.shared.asking.report()
+    fn connections(&self) -> Vec<(PathBytes, ConnectionReport)> {
+        self.shared.asking.reports()
     }
 }

@@ -1,13 +1,19 @@
 //! Sources of a job by their names: `HOST:PATH`.
 use dmover_model::{AttributeSet, Fatal, FollowLinks, PathBytes};
-use dmover_net::{ConnectOptions, Endpoint, RemoteAgent, RemoteHost};
+use dmover_net::{ConnectOptions, Endpoint, Notice, RemoteAgent, RemotePath};
 use dmover_tree::{RemoteTree, RemoteTrees};
 use dmover_wire::agent::WithHead;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::source::{Line, Opening, RemoteSource};
+use crate::source::{Connect, Opening, RemoteSource};
+
+/// How long one of several hosts is waited for.
+const HOST_PATIENCE: Duration = Duration::from_secs(20);
+/// The limit for a login at one of several hosts. Several programs that ask for passwords at the same time help nobody.
+const LOGIN_WITHIN: Duration = Duration::from_mins(1);
 
 /// Opens the trees that a job names, each with a connection of its own.
 #[derive(Debug, Clone)]
@@ -33,8 +39,21 @@ impl RemoteTrees for Sources {
             return Err(Fatal::refused(message, "name it as host:/path"));
         };
         let (preserve, with_head) = (self.preserve, self.with_head.clone());
-        let opening = Opening { display: remote.typed, follow, preserve, with_head };
-        Ok(Arc::new(connect(&remote.host, &remote.path, &self.options, opening)?))
+        let opening = Opening { display: remote.typed.clone(), follow, preserve, with_head };
+        let RemotePath { host, others, path, .. } = remote;
+        if others.is_empty() {
+            let agent = RemoteAgent::connect(&host, &path, &self.options)?;
+            return Ok(Arc::new(RemoteSource::open(Arc::new(agent), opening)?));
+        }
+        let shared = SharedOptions::of(&self.options)?;
+        let hosts = std::iter::once(host).chain(others).map(|host| {
+            let named = PathBytes([host.shown().as_bytes(), b":", &path.0].concat());
+            let (path, options) = (path.clone(), shared.each.clone());
+            let connect: Connect =
+                Box::new(move || Ok(Arc::new(RemoteAgent::connect(&host, &path, &options)?)));
+            (named, connect)
+        });
+        Ok(Arc::new(RemoteSource::of_several(hosts.collect(), opening, shared.source)?))
     }
 
     fn names(&self, path: &PathBytes) -> bool {
@@ -42,18 +61,29 @@ impl RemoteTrees for Sources {
     }
 }
 
-/// Starts an agent at another host, and opens the tree at a path there. Call it from a thread that lives as long as the
-/// tree is read: ssh is killed with it.
-///
-/// # Errors
-/// The host cannot be reached or has no agent that can be used; the tree does not exist there or cannot be read.
-pub fn connect(
-    host: &RemoteHost,
-    path: &PathBytes,
-    options: &ConnectOptions,
-    opening: Opening,
-) -> Result<RemoteSource, Fatal> {
-    let agent = RemoteAgent::connect(host, path, options)?;
-    let line: Arc<dyn Line> = Arc::new(agent);
-    RemoteSource::open(line, opening)
+/// How a tree is reached that several hosts have.
+pub(crate) struct SharedOptions {
+    /// How each host is reached. What is asked of one that does not answer is asked of another one, so it is given up sooner.
+    pub(crate) each: ConnectOptions,
+    /// How long is waited for a host while there is none, and who is told of them.
+    pub(crate) source: (Duration, Notice),
+}
+
+impl SharedOptions {
+    /// # Errors
+    /// An option names an address of one host.
+    pub(crate) fn of(options: &ConnectOptions) -> Result<Self, Fatal> {
+        let mut each = options.clone();
+        let settings = &mut each.streams.settings;
+        if !settings.addresses.is_empty() {
+            let message = "--data-address names addresses of one host, and SOURCE is on several";
+            return Err(Fatal::refused(message, "omit it, or name the hosts by these addresses"));
+        }
+        let patience = Duration::from_millis(settings.patience_ms.into());
+        settings.patience_ms = settings.patience_ms.min(HOST_PATIENCE.as_millis() as u32);
+        each.silence = each.silence.min(HOST_PATIENCE);
+        each.hello_within = Some(each.hello_within.unwrap_or(LOGIN_WITHIN).min(LOGIN_WITHIN));
+        let source = (patience, options.streams.notice.clone());
+        Ok(Self { each, source })
+    }
 }

@@ -142,9 +142,9 @@ pub trait RemoteTree: Debug + Send + Sync {
     /// Why nothing can be read any more; `None`: it can.
     fn lost(&self) -> Option<Fatal>;
 
-    /// What is known of the connection to its host; `None`: there is none.
-    fn connection(&self) -> Option<ConnectionReport> {
-        None
+    /// What is known of the connections to its hosts. Each has the name of the root at its host.
+    fn connections(&self) -> Vec<(PathBytes, ConnectionReport)> {
+        Vec::new()
     }
 }
 

@@ -130,6 +130,9 @@ pub enum Request {
     Relay(RelayOrder),
     /// Moves random bytes, to see how fast that is.
     Measure(Measure),
+    /// The same as `Begin` for a tree that the agents of several hosts serve to one job: file systems are numbered by what is the same
+    /// on all hosts.
+    BeginShared(Begin),
 }
 
 /// What is measured.

@@ -27,7 +27,7 @@ pub enum DelegateRequest {
     /// Connects with the agent of a source on a third host: the messages of the channel are the bytes of the connection in both
     /// directions, beginning with the greetings.
     Connect {
-        /// The number of the source in the job.
+        /// The number of the host: those of the first source come first.
         number: u32,
     },
     /// Which sources are on third hosts; answered with [`ThirdHosts`].
@@ -46,8 +46,8 @@ pub struct ThirdHost {
 /// The third hosts that have sources of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThirdHosts {
-    /// For each source, its host; `None`: the host of the command has it.
-    pub hosts: Vec<Option<ThirdHost>>,
+    /// For each source, the hosts that have it; none: the host of the command.
+    pub hosts: Vec<Vec<ThirdHost>>,
     /// Which data streams are opened to them.
     pub streams: StreamSettings,
 }

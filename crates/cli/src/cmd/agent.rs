@@ -94,7 +94,10 @@ fn install_at(host: &OsStr, args: &AgentArgs) -> Result<(), Fatal> {
 fn check(place: &OsStr, args: &AgentArgs) -> Result<(), Fatal> {
     // A host alone is no endpoint of a job, but it is enough here. The home directory stands for it.
     let (host, path) = match Endpoint::parse(place)? {
-        Endpoint::Remote(remote) => (remote.host, Some(remote.path)),
+        Endpoint::Remote(remote) => {
+            let remote = remote.one_host("check them one by one")?;
+            (remote.host, Some(remote.path))
+        }
         Endpoint::Local(_) => (RemoteHost::parse(place)?, None),
     };
     let root = path.clone().unwrap_or_else(|| PathBytes(b".".to_vec()));

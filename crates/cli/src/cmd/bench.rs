@@ -36,7 +36,10 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
 
 fn bench(args: &BenchArgs) -> Result<(), Fatal> {
     let (host, path) = match Endpoint::parse(&args.host)? {
-        Endpoint::Remote(remote) => (remote.host, Some(remote.path)),
+        Endpoint::Remote(remote) => {
+            let remote = remote.one_host("measure them one by one")?;
+            (remote.host, Some(remote.path))
+        }
         Endpoint::Local(_) if args.host.as_encoded_bytes().contains(&b'/') => {
             let message = format!("'{}' is a path of this host", args.host.to_string_lossy());
             return Err(Fatal::refused(message, "name a host that ssh reaches, or HOST:PATH"));

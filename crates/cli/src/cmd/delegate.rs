@@ -20,7 +20,7 @@ use super::remote::connect_options;
 use super::run::failed;
 use crate::args::{FleetArgs, JobArgs, OutputArgs, RemoteArgs};
 use crate::config::words_as_typed;
-use crate::print::{self, screen};
+use crate::print::{self, one_line, say, screen};
 use crate::signals;
 
 /// The signals that stop a job.
@@ -44,7 +44,12 @@ pub(super) fn run(spec: &JobSpec, remote: &RemoteArgs, limits: &Limits<'_>) -> O
         return None;
     }
     let destination = match Endpoint::parse(OsStr::from_bytes(&spec.destination.0)) {
-        Ok(Endpoint::Remote(destination)) => destination,
+        Ok(Endpoint::Remote(destination)) => {
+            match destination.one_host("name one host, or use --broker with movers on several") {
+                Ok(destination) => destination,
+                Err(error) => return Some(failed(&error)),
+            }
+        }
         Ok(Endpoint::Local(_)) => return None,
         Err(error) => return Some(failed(&error)),
     };
@@ -94,18 +99,46 @@ impl Sources {
                 .map(Some);
         }
         let remote: Vec<RemotePath> = spec.sources.iter().map(there).collect::<Result<_, _>>()?;
-        if remote.iter().all(|source| source.host == *destination) {
+        if remote.iter().all(|source| source.hosts().any(|host| host == destination)) {
             return Ok(None);
         }
+        let follow = spec.selection.follow;
         let connect = |source: &RemotePath| {
-            let agent = RemoteAgent::connect(&source.host, &source.path, &of_this_host(options))?;
-            let named = agent.named(&options.streams.settings);
-            let relays = start_relays(&named, options)?;
-            let third = ThirdSource { agent, follow: spec.selection.follow, relays };
-            Ok((source.typed.clone(), DelegatedSource::There(Box::new(third))))
+            Ok((source.typed.clone(), DelegatedSource::There(third(source, follow, options)?)))
         };
         remote.iter().map(connect).collect::<Result<_, Fatal>>().map(Some)
     }
+}
+
+/// Connects with each host of a source.
+///
+/// # Errors
+/// None of them can be reached; the error is that of the first one.
+fn third(
+    source: &RemotePath,
+    follow: FollowLinks,
+    options: &ConnectOptions,
+) -> Result<Vec<ThirdSource>, Fatal> {
+    let connect = |host: &RemoteHost| {
+        let agent = RemoteAgent::connect(host, &source.path, &of_this_host(options))?;
+        let named = agent.named(&options.streams.settings);
+        let relays = start_relays(&named, options)?;
+        Ok(ThirdSource { agent, follow, relays })
+    };
+    let (mut reached, mut failed) = (Vec::new(), Vec::new());
+    for host in source.hosts() {
+        match connect(host) {
+            Ok(host) => reached.push(host),
+            Err(why) => failed.push((host.shown(), why)),
+        }
+    }
+    if reached.is_empty() {
+        return Err(failed.swap_remove(0).1);
+    }
+    for (host, why) in failed {
+        say(&format!("dmover: '{host}' is not used: {}", one_line(&why.to_string())));
+    }
+    Ok(reached)
 }
 
 /// How this host reaches two others that exchange content. What the user has chosen is for the streams between the two; those of

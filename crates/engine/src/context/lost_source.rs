@@ -12,11 +12,7 @@ impl Engine {
     /// What is known of the connections to the hosts of the source.
     pub(crate) fn connections(&self) -> Vec<(PathBytes, ConnectionReport)> {
         let roots = self.places.roots.ids().filter_map(|id| self.root(id).ok());
-        let far = roots.filter_map(|root| {
-            let tree = root.source.remote()?;
-            Some((tree.display().clone(), tree.connection()?))
-        });
-        far.collect()
+        roots.filter_map(|root| Some(root.source.remote()?.connections())).flatten().collect()
     }
 
     fn lost(&self) -> Option<Fatal> {

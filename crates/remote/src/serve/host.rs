@@ -2,7 +2,7 @@
 use dmover_local::capability::CapabilityCache;
 use dmover_local::end::{Local, LocalEnd, Rules};
 use dmover_local::layout::DefaultLayout;
-use dmover_local::mounts::{MountTable, UNSEEN};
+use dmover_local::mounts::{MountTable, UNSEEN, names_of};
 use dmover_local::privilege::Privilege;
 use dmover_local::unflushed::Unflushed;
 use dmover_model::{AttributeSet, CopyPolicy, FileSystemName, MountId, PathBytes, Timestamp};
@@ -17,31 +17,63 @@ use std::sync::Arc;
 /// Set in the number of each file system of another host; those of the job's own file systems are small.
 const ELSEWHERE: u32 = 1 << 31;
 
-/// Numbers of file systems that depend on the host and the device only, so that they are the same in each run.
+/// What the numbers of file systems depend on, so that they are the same in each run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Numbering {
+    /// The host and the device.
+    OfHost,
+    /// What is the same on each host that mounts the file system.
+    OfAllHosts,
+}
+
+/// Numbers of file systems.
 struct HashedNumbers {
+    numbering: Numbering,
+    /// The host and the root as the user has typed it.
     host: Vec<u8>,
     /// Which device has a number.
     given: Mutex<HashMap<MountId, u64>>,
 }
 
 impl HashedNumbers {
-    fn of(host: Vec<u8>) -> Self {
-        Self { host, given: Mutex::default() }
+    fn of(root: &PathBytes, numbering: Numbering) -> Self {
+        let name = match numbering {
+            Numbering::OfHost => dmover_host::name_bytes(),
+            Numbering::OfAllHosts => Vec::new(),
+        };
+        let host = [&name[..], b"\0", &root.0].concat();
+        Self { numbering, host, given: Mutex::default() }
+    }
+
+    fn hashed(&self, device: u64) -> MountId {
+        let name = match self.numbering {
+            Numbering::OfHost => None,
+            // The last one is known beyond this kernel, if there is one.
+            Numbering::OfAllHosts => names_of(device).pop(),
+        };
+        match name {
+            Some(FileSystemName::Shared(name)) => number_of(&self.host, name.as_bytes()),
+            Some(FileSystemName::Uuid(name)) => number_of(&self.host, name.as_bytes()),
+            Some(FileSystemName::Device(boot, device)) => {
+                number_of(&self.host, format!("{boot} {device}").as_bytes())
+            }
+            Some(FileSystemName::Remote(_)) | None => number_of(&self.host, &device.to_le_bytes()),
+        }
     }
 }
 
 impl VolumeNumbers for HashedNumbers {
     fn number(&self, name: FileSystemName) -> Option<MountId> {
         let FileSystemName::Device(_, device) = name else { return None };
-        let number = number_of(&self.host, device);
+        let number = self.hashed(device);
         // Of two devices with one number the second one cannot be read: its entries would be taken for those of the first.
         (*lock(&self.given).entry(number).or_insert(device) == device).then_some(number)
     }
 }
 
-fn number_of(host: &[u8], device: u64) -> MountId {
+fn number_of(host: &[u8], device: &[u8]) -> MountId {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(host).update(&device.to_le_bytes());
+    hasher.update(host).update(device);
     let [a, b, c, d, ..] = *hasher.finalize().as_bytes();
     // The highest numbers have a meaning of their own.
     MountId((u32::from_le_bytes([a, b, c, d]) | ELSEWHERE).min(UNSEEN.0 - 1))
@@ -64,9 +96,8 @@ impl std::fmt::Debug for Host {
 impl Host {
     /// `root`: the root as the user of the job has typed it. Trees of two connections never have a file system in common, so
     /// that nothing of one host is taken for something of another that has the same name.
-    pub(super) fn new(preserve: AttributeSet, root: &PathBytes) -> Self {
-        let own = [&dmover_host::name_bytes()[..], b"\0", &root.0].concat();
-        let numbers = Arc::new(HashedNumbers::of(own));
+    pub(super) fn new(preserve: AttributeSet, root: &PathBytes, numbering: Numbering) -> Self {
+        let numbers = Arc::new(HashedNumbers::of(root, numbering));
         // Nothing is created here, so the umask does not matter.
         let privilege = Privilege::of_process(dmover_host::user::is_privileged(), 0);
         let end = LocalEnd {
@@ -112,10 +143,10 @@ mod tests {
     #[test]
     fn numbers_depend_on_host_and_device_and_are_above_those_of_a_job() {
         let numbers: std::collections::BTreeSet<_> =
-            (0..1000).map(|device| number_of(b"h", device)).collect();
+            (0..1000u64).map(|device| number_of(b"h", &device.to_le_bytes())).collect();
         assert_eq!(numbers.len(), 1000);
         assert!(numbers.iter().all(|number| number.0 >= ELSEWHERE && *number < UNSEEN));
-        assert_eq!(number_of(b"h", 7), number_of(b"h", 7));
-        assert_ne!(number_of(b"h", 7), number_of(b"i", 7));
+        assert_eq!(number_of(b"h", b"7"), number_of(b"h", b"7"));
+        assert_ne!(number_of(b"h", b"7"), number_of(b"i", b"7"));
     }
 }

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::cache::Cache;
-use super::host::Host;
+use super::host::{Host, Numbering};
 use super::progress::{Losses, Unlimited};
 
 /// How many directories and files stay open between requests.
@@ -54,9 +54,13 @@ impl std::fmt::Debug for OpenFile {
 
 impl Tree {
     /// Opens the root at a path of this host.
-    pub(super) fn open(path: &PathBytes, begin: Begin) -> Result<(Self, RemoteRoot), Fatal> {
+    pub(super) fn open(
+        path: &PathBytes,
+        begin: Begin,
+        numbering: Numbering,
+    ) -> Result<(Self, RemoteRoot), Fatal> {
         let Begin { display, follow, preserve, with_head } = begin;
-        let host = Host::new(preserve, &display);
+        let host = Host::new(preserve, &display, numbering);
         let spec = reading_job(path, follow);
         let resolver = Resolver {
             spec: &spec,

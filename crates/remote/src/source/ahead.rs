@@ -1,12 +1,13 @@
 //! Files that will be opened soon: their heads are asked for ahead, many with one request.
 use dmover_model::{EntryError, Name};
-use dmover_net::connection::Channel;
 use dmover_observe::lock;
 use dmover_schedule::sync::Mutex;
 use dmover_schedule::time::Instant;
 use dmover_wire::agent::{Answer, Head};
 use std::collections::VecDeque;
 use std::time::Duration;
+
+use super::asking::Asked;
 
 /// The most files of one request. More would save nothing, and the first of them waits for those that share its message.
 const NAMES_MAX: usize = 32;
@@ -21,7 +22,7 @@ const FRESH: Duration = Duration::from_secs(30);
 /// The answers to one request, as far as nobody has taken them.
 #[derive(Debug)]
 struct Sent {
-    channel: Channel,
+    asked: Asked,
     /// When it was sent.
     at: Instant,
     /// The names whose answers were not taken yet.
@@ -35,7 +36,7 @@ impl Sent {
     fn take(&mut self, name: &Name, directory: &impl Asks) -> Result<Answer<Head>, EntryError> {
         loop {
             while self.heads.is_empty() {
-                self.heads.extend(directory.answers(&self.channel)?);
+                self.heads.extend(directory.answers(&self.asked)?);
             }
             if let (Some(next), Some(head)) = (self.names.pop_front(), self.heads.pop_front())
                 && next == *name
@@ -94,13 +95,13 @@ impl Announcements {
 /// How a directory asks for heads.
 pub(super) trait Asks {
     /// Sends a request that can do without; `None`: there is no room for it now.
-    fn ask_ahead(&self, names: Vec<Name>, follows: bool) -> Option<Channel>;
+    fn ask_ahead(&self, names: Vec<Name>, follows: bool) -> Option<Asked>;
 
     /// Sends a request that has to be answered.
-    fn ask(&self, names: Vec<Name>, follows: bool) -> Result<Channel, EntryError>;
+    fn ask(&self, names: Vec<Name>, follows: bool) -> Result<Asked, EntryError>;
 
-    /// The next part of the answers on a channel.
-    fn answers(&self, channel: &Channel) -> Result<Vec<Answer<Head>>, EntryError>;
+    /// The next part of the answers to a request.
+    fn answers(&self, asked: &Asked) -> Result<Vec<Answer<Head>>, EntryError>;
 }
 
 impl Ahead {
@@ -136,12 +137,12 @@ impl Ahead {
             let follows = next.follows;
             next.held += 1;
             drop(announcements);
-            let channel = directory.ask_ahead(names.iter().cloned().collect(), follows);
+            let asked = directory.ask_ahead(names.iter().cloned().collect(), follows);
             let mut announcements = lock(&self.0);
             // It may have been forgotten meanwhile.
             let Some(announcement) = announcements.of(number) else { return };
             announcement.held -= 1;
-            let Some(channel) = channel else {
+            let Some(asked) = asked else {
                 // Whoever opens one of them asks for those after it as well, and gets the error.
                 for name in names.into_iter().rev() {
                     announcement.waiting.push_front(name);
@@ -149,7 +150,7 @@ impl Ahead {
                 return;
             };
             let (at, heads) = (Instant::now(), VecDeque::new());
-            announcement.sent.push_back(Sent { channel, at, names, heads });
+            announcement.sent.push_back(Sent { asked, at, names, heads });
         }
     }
 
@@ -220,10 +221,10 @@ fn ask_at_once(
     follows: bool,
     directory: &impl Asks,
 ) -> Result<Sent, EntryError> {
-    let channel = directory.ask(names.iter().cloned().collect(), follows)?;
+    let asked = directory.ask(names.iter().cloned().collect(), follows)?;
     let mut heads = VecDeque::new();
     while heads.len() < names.len() {
-        heads.extend(directory.answers(&channel)?);
+        heads.extend(directory.answers(&asked)?);
     }
-    Ok(Sent { channel, at: Instant::now(), names, heads })
+    Ok(Sent { asked, at: Instant::now(), names, heads })
 }

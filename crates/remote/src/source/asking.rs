@@ -8,13 +8,15 @@ use dmover_net::connection::{Broken, Channel};
 use dmover_net::frame::PAYLOAD_MAX;
 use dmover_observe::lock;
 use dmover_schedule::sync::{Mutex, OnceLock};
-use dmover_wire::agent::{Answer, Begun, Request};
+use dmover_wire::agent::{Answer, Begun, Request, SHORT_MAX};
 use dmover_wire::encode;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use super::Line;
+use super::hosts::{Choice, Chosen, Hosts, Owed};
 use crate::joined::{receive, receive_within};
 
 /// What a request is about, for errors: an operation, a directory, and a name in it.
@@ -26,37 +28,77 @@ fn complete(channel: Channel) -> Result<Channel, Broken> {
     Ok(channel)
 }
 
-/// The connection to the agent of a tree.
+/// Opens the tree of an agent.
+pub(super) fn begin(line: &dyn Line, request: &Request) -> Result<Begun, Fatal> {
+    let begun = line.request(&encode(request)).and_then(|channel| {
+        channel.finish()?;
+        receive(&channel)
+    });
+    begun.map_err(|why| line.fatal(&why))
+}
+
+/// A request that was sent.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) channel: Channel,
+    /// The host that answers, if there are several.
+    owed: Option<Owed>,
+}
+
+impl Asked {
+    /// So many bytes of the answer have come.
+    pub(super) fn delivered(&self, bytes: u64) {
+        if let Some(owed) = &self.owed {
+            owed.delivered(bytes);
+        }
+    }
+}
+
+/// About how many bytes the answer has; more precise numbers divide the work better.
+fn answer_bytes(request: &Request) -> u64 {
+    match request {
+        Request::Content { file, range } => {
+            range.end.min(file.version.size).saturating_sub(range.start)
+        }
+        Request::Digests { range, .. } => range.len(),
+        Request::Heads { names, .. } => names.len() as u64 * (SHORT_MAX / 4),
+        Request::Walk { .. } => WALK_BYTES,
+        Request::Changed { known, .. } => known.iter().map(|known| known.range.len()).sum(),
+        _ => 0,
+    }
+}
+
+/// The answer to a walk, which has many short files.
+const WALK_BYTES: u64 = 4 << 20;
+
+/// The connections to the agents of a tree.
 #[derive(Debug)]
 pub(super) struct Asking {
-    line: Arc<dyn Line>,
+    hosts: Arc<Hosts>,
     display: PathBytes,
     names: OnceLock<RootNames>,
     /// The first error after which nothing can be read any more.
     broken: Mutex<Option<Broken>>,
+    /// How many requests have failed because one of several hosts was lost.
+    failed: AtomicU64,
 }
 
 impl Asking {
-    pub(super) fn new(line: Arc<dyn Line>, display: PathBytes) -> Self {
-        let (names, broken) = Default::default();
-        Self { line, display, names, broken }
+    pub(super) fn new(hosts: Arc<Hosts>, display: PathBytes) -> Self {
+        let (names, broken, failed) = Default::default();
+        Self { hosts, display, names, broken, failed }
     }
 
-    pub(super) fn report(&self) -> Option<ConnectionReport> {
-        self.line.report()
+    pub(super) fn reports(&self) -> Vec<(PathBytes, ConnectionReport)> {
+        self.hosts.reports(&self.display)
+    }
+
+    pub(super) fn are_several(&self) -> bool {
+        self.hosts.are_several()
     }
 
     pub(super) fn display(&self) -> &PathBytes {
         &self.display
-    }
-
-    /// Opens the tree.
-    pub(super) fn begin(&self, request: &Request) -> Result<Begun, Fatal> {
-        let begun = self.line.request(&encode(request)).and_then(|channel| {
-            channel.finish()?;
-            receive(&channel)
-        });
-        begun.map_err(|why| self.line.fatal(&why))
     }
 
     /// What is at the root, which decides how its entries are called.
@@ -87,25 +129,75 @@ impl Asking {
     }
 
     /// The error of an entry that could not be asked about.
-    pub(super) fn failed(&self, about: About<'_>, why: Broken) -> EntryError {
-        let why = match why {
+    pub(super) fn failed(&self, about: About<'_>, asked: &Asked, why: Broken) -> EntryError {
+        match (why, &asked.owed) {
             // Only this request has failed.
-            Broken::Cancelled(words) => return self.plain(about, ErrorClass::Other, words),
-            why => why,
-        };
+            (Broken::Cancelled(words), _) => self.plain(about, ErrorClass::Other, words),
+            (why @ Broken::Violation(_), _) | (why, None) => self.broken(about, why),
+            (why, Some(owed)) => self.failed_there(about, owed.chosen(), &why),
+        }
+    }
+
+    /// The error of an entry about which one of several hosts was asked that is lost.
+    fn failed_there(&self, about: About<'_>, chosen: &Chosen, why: &Broken) -> EntryError {
+        self.hosts.lose(chosen, why);
+        self.failed.fetch_add(1, SeqCst);
+        self.plain(about, ErrorClass::Cancelled, why.to_string())
+    }
+
+    /// The error of an entry that nobody can be asked about any more. Nothing is wrong with the entry.
+    fn broken(&self, about: About<'_>, why: Broken) -> EntryError {
         let first = lock(&self.broken).get_or_insert(why).clone();
-        // Nothing is wrong with the entry.
-        self.plain(about, ErrorClass::Cancelled, self.line.fatal(&first).to_string())
+        self.plain(about, ErrorClass::Cancelled, self.hosts.fatal(&first).to_string())
     }
 
     /// Why nothing can be read any more.
     pub(super) fn lost(&self) -> Option<Fatal> {
         let known = lock(&self.broken).clone();
-        known.or_else(|| self.line.is_over()).map(|why| self.line.fatal(&why))
+        known.or_else(|| self.hosts.is_over()).map(|why| self.hosts.fatal(&why))
+    }
+
+    /// Asks again if a host was lost that was asked, as long as there is another one, or may be one again.
+    pub(super) fn despite_losses<T>(
+        &self,
+        mut ask: impl FnMut() -> Result<T, EntryError>,
+    ) -> Result<T, EntryError> {
+        loop {
+            let before = self.failed.load(SeqCst);
+            match ask() {
+                Err(error)
+                    if error.class == ErrorClass::Cancelled
+                        && self.failed.load(SeqCst) > before
+                        && self.lost().is_none() => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Asks any host, and the first one if that one answers with an error: it may lack a mount, or a right.
+    pub(super) fn of_any<T>(
+        &self,
+        mut ask: impl FnMut(Choice) -> Result<T, EntryError>,
+    ) -> Result<T, EntryError> {
+        if !self.are_several() {
+            return ask(Choice::First);
+        }
+        let answer = self.despite_losses(|| ask(Choice::Any));
+        match answer {
+            Err(error) if error.class != ErrorClass::Cancelled && error.side == Side::Source => {
+                self.despite_losses(|| ask(Choice::First))
+            }
+            answer => answer,
+        }
     }
 
     /// Sends a request that is complete with its first message.
-    pub(super) fn send(&self, request: &Request, about: About<'_>) -> Result<Channel, EntryError> {
+    pub(super) fn send(
+        &self,
+        request: &Request,
+        choice: Choice,
+        about: About<'_>,
+    ) -> Result<Asked, EntryError> {
         tracing::trace!(?request, "asks");
         let message = encode(request);
         if message.len() > PAYLOAD_MAX {
@@ -115,55 +207,79 @@ impl Asking {
         // By itself, so that the lock is free again below.
         let known = lock(&self.broken).clone();
         if let Some(why) = known {
-            return Err(self.failed(about, why));
+            return Err(self.broken(about, why));
         }
-        let sent = self.line.request(&message).and_then(complete);
-        sent.map_err(|why| self.failed(about, why))
+        let bytes = answer_bytes(request);
+        let chosen = self.hosts.choose(choice, bytes).map_err(|why| self.broken(about, why))?;
+        match chosen.line.request(&message).and_then(complete) {
+            Ok(channel) => {
+                let owed = self.are_several().then(|| Owed::of(&self.hosts, chosen, bytes));
+                Ok(Asked { channel, owed })
+            }
+            Err(Broken::Cancelled(words)) => Err(self.plain(about, ErrorClass::Other, words)),
+            Err(why) if self.are_several() => Err(self.failed_there(about, &chosen, &why)),
+            Err(why) => Err(self.broken(about, why)),
+        }
     }
 
     /// The same for a request that can do without; `None`: it was not sent, or the connection is over.
-    pub(super) fn send_ahead(&self, request: &Request) -> Option<Channel> {
+    pub(super) fn send_ahead(&self, request: &Request) -> Option<Asked> {
         tracing::trace!(?request, "asks ahead");
         let message = encode(request);
         if message.len() > PAYLOAD_MAX || lock(&self.broken).is_some() {
             return None;
         }
-        let channel = self.line.request_ahead(&message).ok().flatten()?;
-        complete(channel).ok()
+        let bytes = answer_bytes(request);
+        let chosen = self.hosts.choose_now(Choice::Any, bytes)?;
+        let channel = chosen.line.request_ahead(&message).ok().flatten()?;
+        let channel = complete(channel).ok()?;
+        let owed = self.are_several().then(|| Owed::of(&self.hosts, chosen, bytes));
+        Some(Asked { channel, owed })
     }
 
-    /// The only answer on a channel, or the next one.
+    /// The only answer to a request, or the next one.
     pub(super) fn receive<T: DeserializeOwned>(
         &self,
-        channel: &Channel,
+        asked: &Asked,
         about: About<'_>,
     ) -> Result<T, EntryError> {
-        receive(channel).map_err(|why| self.failed(about, why))
+        receive(&asked.channel).map_err(|why| self.failed(about, asked, why))
     }
 
     /// The next answer, if it begins to come within this time; `None`: it does not.
     pub(super) fn receive_within<T: DeserializeOwned>(
         &self,
-        channel: &Channel,
+        asked: &Asked,
         about: About<'_>,
         limit: Duration,
     ) -> Option<Result<T, EntryError>> {
-        let received = receive_within(channel, limit)?;
-        Some(received.map_err(|why| self.failed(about, why)))
+        let received = receive_within(&asked.channel, limit)?;
+        Some(received.map_err(|why| self.failed(about, asked, why)))
     }
 
-    /// Sends a request, and waits for its only answer.
+    /// Asks the first host, and waits for its only answer.
     pub(super) fn ask<T: DeserializeOwned>(
         &self,
         request: &Request,
         about: About<'_>,
     ) -> Result<T, EntryError> {
-        let channel = self.send(request, about)?;
-        self.receive::<Answer<T>>(&channel, about)?
+        self.despite_losses(|| {
+            let asked = self.send(request, Choice::First, about)?;
+            self.receive::<Answer<T>>(&asked, about)?
+        })
     }
 
     /// The error of an answer that cannot be right.
     pub(super) fn violation(&self, about: About<'_>, what: &'static str) -> EntryError {
-        self.failed(about, Broken::Violation(what))
+        self.broken(about, Broken::Violation(what))
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        // Threads that keep connections hold the hosts as well.
+        if self.are_several() {
+            self.hosts.close();
+        }
     }
 }

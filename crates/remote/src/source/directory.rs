@@ -1,20 +1,20 @@
 //! Directories of a tree at another host.
 use dmover_local::error::no_name;
 use dmover_model::{EntryError, Metadata, Name, Operation, TreePath, Version};
-use dmover_net::connection::Channel;
 use dmover_observe::lock;
 use dmover_schedule::sync::{Mutex, OnceLock};
 use dmover_tree::{EntryAttributes, ListedKind, Needs, RemoteDirectory, RemoteFile, Seen};
 use dmover_wire::agent::{
-    Answer, DirectoryAt, FileAt, Head, ListPart, ListedEntry, Request, WalkedDirectory,
+    Answer, DirectoryAt, FileAt, Head, ListPart, ListedEntry, Request, SHORT_MAX, WalkedDirectory,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::ahead::{Ahead, Asks};
-use super::asking::About;
+use super::asking::{About, Asked};
 use super::file::File;
+use super::hosts::Choice;
 use super::looks::Looks;
 use super::shared::Shared;
 use super::walk::Walk;
@@ -164,19 +164,45 @@ impl Directory {
         let names: Vec<Name> = names.iter().filter_map(|name| Name::new(*name).ok()).collect();
         let about = self.about(Operation::Stat, b"");
         let request = Request::Look { directory: self.at.clone(), names: names.clone(), follows };
-        let channel = self.shared.asking.send(&request, about)?;
-        let answers: Vec<Answer<Seen>> = self.shared.asking.receive(&channel, about)?;
+        let answers = self.looks_of(&request, about)?;
         let seen = names.into_iter().zip(answers);
         Ok(seen.filter_map(|(name, seen)| Some((name.as_bytes().to_vec(), seen.ok()?))))
     }
 
+    fn looks_of(
+        &self,
+        request: &Request,
+        about: About<'_>,
+    ) -> Result<Vec<Answer<Seen>>, EntryError> {
+        let asking = &self.shared.asking;
+        asking.despite_losses(|| {
+            let asked = asking.send(request, Choice::First, about)?;
+            asking.receive(&asked, about)
+        })
+    }
+
     /// The head of a file, which was announced or is asked for now.
     fn head(&self, name: &Name, follows: bool) -> Result<Head, EntryError> {
-        if let Some(head) = self.ahead.take(name, follows, self) {
-            return head;
-        }
-        let channel = self.ask(vec![name.clone()], follows)?;
-        self.answers(&channel)?.pop().unwrap_or_else(|| Err(self.answer_is_missing()))
+        self.shared.asking.of_any(|choice| {
+            // What was announced and lost is asked for once more below.
+            if let Some(head) = self.ahead.take(name, follows, self) {
+                return head;
+            }
+            let asked = self.ask_for_heads(vec![name.clone()], follows, choice)?;
+            self.answers(&asked)?.pop().unwrap_or_else(|| Err(self.answer_is_missing()))
+        })
+    }
+
+    fn ask_for_heads(
+        &self,
+        names: Vec<Name>,
+        follows: bool,
+        choice: Choice,
+    ) -> Result<Asked, EntryError> {
+        let first = names.first().cloned();
+        let about = first.as_ref().map(Name::as_bytes).unwrap_or_default();
+        let request = Request::Heads { directory: self.at.clone(), names, follows };
+        self.shared.asking.send(&request, choice, self.about(Operation::Open, about))
     }
 
     fn answer_is_missing(&self) -> EntryError {
@@ -202,21 +228,20 @@ impl Directory {
 }
 
 impl Asks for Directory {
-    fn ask_ahead(&self, names: Vec<Name>, follows: bool) -> Option<Channel> {
+    fn ask_ahead(&self, names: Vec<Name>, follows: bool) -> Option<Asked> {
         let request = Request::Heads { directory: self.at.clone(), names, follows };
         self.shared.asking.send_ahead(&request)
     }
 
-    fn ask(&self, names: Vec<Name>, follows: bool) -> Result<Channel, EntryError> {
-        let first = names.first().cloned();
-        let about = first.as_ref().map(Name::as_bytes).unwrap_or_default();
-        let request = Request::Heads { directory: self.at.clone(), names, follows };
-        self.shared.asking.send(&request, self.about(Operation::Open, about))
+    fn ask(&self, names: Vec<Name>, follows: bool) -> Result<Asked, EntryError> {
+        self.ask_for_heads(names, follows, Choice::Any)
     }
 
-    fn answers(&self, channel: &Channel) -> Result<Vec<Answer<Head>>, EntryError> {
+    fn answers(&self, asked: &Asked) -> Result<Vec<Answer<Head>>, EntryError> {
         let about = self.about(Operation::Open, b"");
-        let heads: Vec<Answer<Head>> = self.shared.asking.receive(channel, about)?;
+        let heads: Vec<Answer<Head>> = self.shared.asking.receive(asked, about)?;
+        let sizes = heads.iter().flatten().map(|head| head.metadata.size.min(SHORT_MAX));
+        asked.delivered(sizes.sum());
         if heads.is_empty() { Err(self.answer_is_missing()) } else { Ok(heads) }
     }
 }
@@ -289,21 +314,29 @@ impl RemoteDirectory for Directory {
         }
         let follows = self.shared.follows_all;
         let request = Request::List { directory: self.at.clone(), looks, follows };
-        let channel = self.shared.asking.send(&request, about)?;
-        loop {
-            match self.shared.asking.receive(&channel, about)? {
-                ListPart::Entries(entries) => {
-                    if !self.take_part(entries, each) {
-                        if looks {
-                            self.looks.list_has_ended_early();
+        let asking = &self.shared.asking;
+        let mut told = HashSet::new();
+        asking.despite_losses(|| {
+            let asked = asking.send(&request, Choice::First, about)?;
+            loop {
+                match asking.receive(&asked, about)? {
+                    ListPart::Entries(mut entries) => {
+                        if asking.are_several() {
+                            // Another host may have begun the list.
+                            entries.retain(|entry| told.insert(entry.name.clone()));
                         }
-                        return Ok(());
+                        if !self.take_part(entries, each) {
+                            if looks {
+                                self.looks.list_has_ended_early();
+                            }
+                            return Ok(());
+                        }
                     }
+                    ListPart::End => return Ok(()),
+                    ListPart::Failed(error) => return Err(error),
                 }
-                ListPart::End => return Ok(()),
-                ListPart::Failed(error) => return Err(error),
             }
-        }
+        })
     }
 
     fn look(&self, name: &[u8], follows: bool) -> Result<Seen, EntryError> {
@@ -312,12 +345,8 @@ impl RemoteDirectory for Directory {
         }
         let about = self.about(Operation::Stat, name);
         let names = vec![self.name(name)?];
-        let channel = self
-            .shared
-            .asking
-            .send(&Request::Look { directory: self.at.clone(), names, follows }, about)?;
-        let mut answers: Vec<Answer<Seen>> = self.shared.asking.receive(&channel, about)?;
-        let answer = answers.pop();
+        let request = Request::Look { directory: self.at.clone(), names, follows };
+        let answer = self.looks_of(&request, about)?.pop();
         answer.unwrap_or_else(|| Err(self.shared.asking.violation(about, "an answer is missing")))
     }
 
@@ -374,8 +403,7 @@ impl RemoteDirectory for Directory {
         let directory = self.at.clone();
         let asked = if own { None } else { Some(self.name(name)?) };
         let request = Request::Attributes { directory, name: asked, follows };
-        let channel = self.shared.asking.send(&request, about)?;
-        let found = self.shared.asking.receive::<Answer<_>>(&channel, about)??;
+        let found: (Metadata, EntryAttributes) = self.shared.asking.ask(&request, about)?;
         Ok(if own { self.attributes.get_or_init(|| found).clone() } else { found })
     }
 

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, ThreadId};
 
 use super::asking::About;
+use super::hosts::Choice;
 use super::shared::Shared;
 use super::stream::{self, Announced, Idle};
 use crate::hashing::fits;
@@ -97,6 +98,58 @@ impl File {
         self.shared.asking.plain(self.about(Operation::Read), ErrorClass::Unsupported, words)
     }
 
+    /// Takes the blocks of an answer. A block that comes again, from another host, is the same.
+    fn changed_by(
+        &self,
+        request: &Request,
+        choice: Choice,
+        (known, take): (&[KnownBlocks], &mut TakeBlocks<'_>),
+    ) -> Result<bool, EntryError> {
+        let (asking, about) = (&self.shared.asking, self.about(Operation::Read));
+        let asked = asking.send(request, choice, about)?;
+        let fails = |why| asking.failed(about, &asked, why);
+        asked.channel.expect_much().map_err(fails)?;
+        loop {
+            let message = match receive_bytes(&asked.channel) {
+                Err(Broken::Cancelled(words)) if words == UNKNOWN_REQUEST => {
+                    self.shared.sends_all.store(true, Relaxed);
+                    return Ok(false);
+                }
+                message => message.map_err(fails)?,
+            };
+            let part = decode_in_place::<ChangedPart<&[u8]>>(&message);
+            match part.map_err(|error| fails(unreadable(&error)))? {
+                ChangedPart::End => return Ok(true),
+                ChangedPart::Failed(error) => return Err(error),
+                ChangedPart::Blocks(at, bytes) if is_in_one(known, at, bytes) => take(at, bytes)?,
+                ChangedPart::Blocks(..) => {
+                    return Err(asking.violation(about, "blocks came that were not asked for"));
+                }
+            }
+        }
+    }
+
+    fn digests_by(
+        &self,
+        (request, shapes): (&Request, usize),
+        choice: Choice,
+        step: &mut dyn FnMut(u64) -> Result<(), EntryError>,
+    ) -> Result<Vec<Vec<Digest>>, EntryError> {
+        let (asking, about) = (&self.shared.asking, self.about(Operation::Read));
+        let asked = asking.send(request, choice, about)?;
+        loop {
+            match asking.receive(&asked, about)? {
+                DigestPart::Progress(bytes) => {
+                    asked.delivered(bytes);
+                    step(bytes)?;
+                }
+                DigestPart::Failed(error) => return Err(error),
+                DigestPart::Done(digests) if digests.len() == shapes => return Ok(digests),
+                DigestPart::Done(_) => return Err(asking.violation(about, "digests are missing")),
+            }
+        }
+    }
+
     /// The content, if it is here.
     fn bytes(&self) -> Option<&[u8]> {
         match &self.head.short {
@@ -151,29 +204,8 @@ impl RemoteFile for File {
             return Ok(false);
         }
         self.begin_to_read();
-        let about = self.about(Operation::Read);
-        let asking = &self.shared.asking;
         let request = Request::Changed { file: self.at.clone(), known: known.to_vec() };
-        let channel = asking.send(&request, about)?;
-        channel.expect_much().map_err(|why| asking.failed(about, why))?;
-        loop {
-            let message = match receive_bytes(&channel) {
-                Err(Broken::Cancelled(words)) if words == UNKNOWN_REQUEST => {
-                    self.shared.sends_all.store(true, Relaxed);
-                    return Ok(false);
-                }
-                message => message.map_err(|why| asking.failed(about, why))?,
-            };
-            let part = decode_in_place::<ChangedPart<&[u8]>>(&message);
-            match part.map_err(|error| asking.failed(about, unreadable(&error)))? {
-                ChangedPart::End => return Ok(true),
-                ChangedPart::Failed(error) => return Err(error),
-                ChangedPart::Blocks(at, bytes) if is_in_one(known, at, bytes) => take(at, bytes)?,
-                ChangedPart::Blocks(..) => {
-                    return Err(asking.violation(about, "blocks came that were not asked for"));
-                }
-            }
-        }
+        self.shared.asking.of_any(|choice| self.changed_by(&request, choice, (known, take)))
     }
 
     fn metadata(&self) -> &Metadata {
@@ -200,7 +232,10 @@ impl RemoteFile for File {
         let about = self.about(Operation::Read);
         let with = (&self.shared.asking, &self.shared.streams);
         let of = (&self.at, &self.streams, &self.announced);
-        let (read, after) = stream::read(with, of, (at, buffer), about)?;
+        let (read, after) = self
+            .shared
+            .asking
+            .of_any(|choice| stream::read(with, of, (at, &mut *buffer), (choice, about)))?;
         self.seen_after(after);
         Ok(read)
     }
@@ -255,19 +290,18 @@ impl RemoteFile for File {
             return Ok(known);
         }
         self.begin_to_read();
-        let about = self.about(Operation::Read);
         let file = self.at.clone();
         let request = Request::Digests { file, shapes: shapes.to_vec(), start, range };
-        let channel = self.shared.asking.send(&request, about)?;
-        loop {
-            match self.shared.asking.receive(&channel, about)? {
-                DigestPart::Progress(bytes) => step(bytes)?,
-                DigestPart::Failed(error) => return Err(error),
-                DigestPart::Done(digests) if digests.len() == shapes.len() => return Ok(digests),
-                DigestPart::Done(_) => {
-                    return Err(self.shared.asking.violation(about, "digests are missing"));
-                }
-            }
-        }
+        // What an answer has counted before its host was lost is not counted again.
+        let (mut counted, mut again) = (0, 0);
+        self.shared.asking.of_any(|choice| {
+            again = 0;
+            self.digests_by((&request, shapes.len()), choice, &mut |bytes| {
+                again += bytes;
+                let new = u64::saturating_sub(again, counted);
+                counted += new;
+                step(new)
+            })
+        })
     }
 }

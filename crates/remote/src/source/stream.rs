@@ -1,6 +1,5 @@
 //! Content that is read in order: one request brings all of it.
 use dmover_model::{ByteRange, EntryError, Metadata};
-use dmover_net::connection::Channel;
 use dmover_observe::lock;
 use dmover_schedule::sync::Mutex;
 use dmover_wire::agent::{ContentPart, FileAt, Request};
@@ -9,13 +8,17 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 
-use super::asking::{About, Asking};
+use super::asking::{About, Asked, Asking};
+use super::hosts::Choice;
 use crate::joined::{receive_bytes, unreadable};
 
 /// The most streams of one file, for as many threads that read it.
 const FILE_STREAMS_MAX: usize = 16;
 /// The most streams of all files that wait to be read further. Each takes a channel, and a thread at the agent.
 const STREAMS_MAX: usize = 96;
+
+/// The most bytes of one request if several hosts share the work.
+const PIECE: u64 = 8 << 20;
 
 /// The most announced ranges of a file that are kept: as many as threads read it.
 const RANGES_MAX: usize = 32;
@@ -50,7 +53,7 @@ impl Announced {
 /// Content from an offset on.
 #[derive(Debug)]
 pub(super) struct Stream {
-    channel: Channel,
+    asked: Asked,
     at: u64,
     /// Where the range ends that was asked for; the file may end before.
     end: u64,
@@ -73,14 +76,16 @@ impl Stream {
         (asking, streams): (&Asking, &OpenStreams),
         file: &FileAt,
         (at, end): (u64, u64),
-        about: About<'_>,
+        (choice, about): (Choice, About<'_>),
     ) -> Result<Self, EntryError> {
         streams.make_room();
+        // Short ranges let a fast host take over from a slow one.
+        let end = if asking.are_several() { end.min(at.saturating_add(PIECE)) } else { end };
         let range = ByteRange { start: at, end };
-        let channel = asking.send(&Request::Content { file: file.clone(), range }, about)?;
-        channel.expect_much().map_err(|why| asking.failed(about, why))?;
+        let asked = asking.send(&Request::Content { file: file.clone(), range }, choice, about)?;
+        asked.channel.expect_much().map_err(|why| asking.failed(about, &asked, why))?;
         let counted = streams.count();
-        Ok(Self { channel, at, end, pending: Pending::Hole(0), _counted: counted })
+        Ok(Self { asked, at, end, pending: Pending::Hole(0), _counted: counted })
     }
 
     fn read(
@@ -118,9 +123,11 @@ impl Stream {
     }
 
     fn receive(&self, asking: &Asking, about: About<'_>) -> Result<Pending, EntryError> {
-        let message = receive_bytes(&self.channel).map_err(|why| asking.failed(about, why))?;
+        let fails = |why| asking.failed(about, &self.asked, why);
+        let message = receive_bytes(&self.asked.channel).map_err(fails)?;
+        self.asked.delivered(message.len() as u64);
         let part = decode_in_place::<ContentPart<&[u8]>>(&message);
-        Ok(match part.map_err(|error| asking.failed(about, unreadable(&error)))? {
+        Ok(match part.map_err(|error| fails(unreadable(&error)))? {
             ContentPart::Data(bytes) => {
                 let begin = message.len() - bytes.len();
                 Pending::Data(message, begin)
@@ -146,7 +153,7 @@ pub(super) fn read(
     (asking, streams): (&Asking, &OpenStreams),
     (file, idle, announced): (&FileAt, &Idle, &Announced),
     (at, buffer): (u64, &mut [u8]),
-    about: About<'_>,
+    (choice, about): (Choice, About<'_>),
 ) -> Result<(usize, Option<Metadata>), EntryError> {
     let found = {
         let mut idle = lock(idle);
@@ -156,8 +163,8 @@ pub(super) fn read(
     let mut stream = match found {
         Some(stream) => stream,
         None => {
-            let opened =
-                Stream::open((asking, streams), file, (at, announced.end_from(at)), about)?;
+            let range = (at, announced.end_from(at));
+            let opened = Stream::open((asking, streams), file, range, (choice, about))?;
             streams.know(idle);
             opened
         }

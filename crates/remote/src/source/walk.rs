@@ -1,12 +1,11 @@
 //! Directories that are asked for with all that is below them, before they are entered.
-use dmover_model::{Name, Operation, TreePath};
-use dmover_net::connection::Channel;
+use dmover_model::{ErrorClass, Name, Operation, TreePath};
 use dmover_observe::lock;
 use dmover_schedule::sync::Mutex;
 use dmover_schedule::time::Instant;
 use dmover_tree::Needs;
 use dmover_wire::agent::{
-    DirectoryAt, Request, WALK_ENTRIES, WALK_MAX, WALKED_ENTRIES_MAX, WalkPart, Walked,
+    DirectoryAt, Request, SHORT_MAX, WALK_ENTRIES, WALK_MAX, WALKED_ENTRIES_MAX, WalkPart, Walked,
     WalkedDirectory,
 };
 use std::collections::{HashMap, HashSet};
@@ -14,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::asking::Asking;
+use super::asking::{Asked, Asking};
 
 /// The most walks of a tree whose answers have not come to their end: each has a channel, and files need some, too.
 const WALKS_MAX: usize = 16;
@@ -26,14 +25,17 @@ const STUCK: Duration = Duration::from_secs(10);
 /// before anything is deleted because a list lacks it.
 const FRESH: Duration = Duration::from_secs(30);
 
+/// About how many bytes an entry has in an answer.
+const ENTRY_BYTES: u64 = 128;
+
 /// A request about directories, and what has come of its answers.
 #[derive(Debug)]
 pub(super) struct Walk {
     above: TreePath,
     names: HashSet<Name>,
-    asked: Instant,
+    since: Instant,
     /// Whoever has it reads the next answers. `None`: they have come to their end.
-    channel: Mutex<Option<Channel>>,
+    asked: Mutex<Option<Asked>>,
     state: Mutex<State>,
     /// See [`Walks`].
     are_refused: Arc<AtomicBool>,
@@ -47,6 +49,17 @@ struct State {
     directories: usize,
     entries: usize,
     is_over: bool,
+}
+
+/// About how many bytes a part has.
+fn bytes_of(part: &WalkPart) -> u64 {
+    let found = part.directories.iter().filter_map(|walked| walked.found.as_ref());
+    found
+        .map(|found| {
+            let files = found.heads.iter().map(|(_, head)| head.metadata.size.min(SHORT_MAX));
+            files.sum::<u64>() + found.entries.len() as u64 * ENTRY_BYTES
+        })
+        .sum()
 }
 
 impl Walk {
@@ -65,7 +78,7 @@ impl Walk {
     }
 
     pub(super) fn is_fresh(&self) -> bool {
-        self.asked.elapsed() <= FRESH
+        self.since.elapsed() <= FRESH
     }
 
     /// Whether the answer about a directory is here, or may still come.
@@ -78,9 +91,9 @@ impl Walk {
     pub(super) fn wait_for(&self, path: &TreePath, asking: &Asking) {
         let is_here = |state: &State| state.is_over || state.received.contains_key(path);
         while !is_here(&lock(&self.state)) {
-            let mut channel = lock(&self.channel);
+            let mut asked = lock(&self.asked);
             // Another mover may have read it meanwhile.
-            let Some(open) = channel.as_ref().filter(|_| !is_here(&lock(&self.state))) else {
+            let Some(open) = asked.as_ref().filter(|_| !is_here(&lock(&self.state))) else {
                 continue;
             };
             let about = (Operation::ReadDirectory, &self.above, &b""[..]);
@@ -88,18 +101,26 @@ impl Walk {
             // Movers that need other directories of the walk do not wait for one that hangs.
             let part = asking.receive_within::<WalkPart>(open, about, STUCK);
             let mut state = lock(&self.state);
-            let part = part.map(|part| part.ok().filter(|part| self.may_come(part, &mut state)));
-            if matches!(part, Some(None)) {
-                self.are_refused.store(true, Relaxed);
-            }
+            let part = match part {
+                Some(Ok(part)) if self.may_come(&part, &mut state) => Some(part),
+                // The host is gone, or the answer is late; others may know walks.
+                Some(Err(error)) if error.class == ErrorClass::Cancelled => None,
+                None => None,
+                Some(_) => {
+                    self.are_refused.store(true, Relaxed);
+                    None
+                }
+            };
             let none = WalkPart { is_last: true, ..WalkPart::default() };
-            let WalkPart { directories, is_last } = part.flatten().unwrap_or(none);
+            let part = part.unwrap_or(none);
+            open.delivered(bytes_of(&part));
+            let WalkPart { directories, is_last } = part;
             state.is_over |= is_last;
-            let ended = if is_last { channel.take() } else { None };
+            let ended = if is_last { asked.take() } else { None };
             let found = directories.into_iter().map(|Walked { path, found }| (path, found));
             state.received.extend(found);
             // Dropping a channel may wait for a write.
-            drop((state, channel));
+            drop((state, asked));
             drop(ended);
         }
     }
@@ -137,12 +158,12 @@ impl Walk {
 
     /// Forgets the answers, also those to come.
     fn give_up(&self) {
-        let channel = lock(&self.channel).take();
+        let asked = lock(&self.asked).take();
         let mut state = lock(&self.state);
         state.is_over = true;
         let received = std::mem::take(&mut state.received);
         drop(state);
-        drop((channel, received));
+        drop((asked, received));
     }
 }
 
@@ -169,7 +190,7 @@ impl Walks {
         let mut forgotten: Vec<Arc<Walk>> =
             walks.extract_if(.., |walk| !walk.is_needed()).collect();
         if walks.iter().filter(|walk| !walk.is_over()).count() >= WALKS_MAX {
-            let is_late = |walk: &mut Arc<Walk>| !walk.is_over() && walk.asked.elapsed() > PATIENCE;
+            let is_late = |walk: &mut Arc<Walk>| !walk.is_over() && walk.since.elapsed() > PATIENCE;
             forgotten.extend(walks.extract_if(.., is_late));
         }
         let has_room = walks.iter().filter(|walk| !walk.is_over()).count() < WALKS_MAX;
@@ -183,12 +204,12 @@ impl Walks {
         }
         let (above, known) = (directory.path.clone(), names.iter().cloned().collect());
         let request = Request::Walk { directory: directory.clone(), names, needs };
-        let channel = asking.send_ahead(&request)?;
+        let asked = asking.send_ahead(&request)?;
         let walk = Arc::new(Walk {
             above,
             names: known,
-            asked: Instant::now(),
-            channel: Mutex::new(Some(channel)),
+            since: Instant::now(),
+            asked: Mutex::new(Some(asked)),
             state: Mutex::default(),
             are_refused: Arc::clone(&self.are_refused),
         });

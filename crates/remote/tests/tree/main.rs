@@ -6,6 +6,7 @@ mod attributes;
 mod broken;
 mod changes;
 mod content;
+mod hosts;
 mod links;
 mod near;
 mod reading;
