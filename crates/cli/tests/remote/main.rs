@@ -20,6 +20,7 @@ mod resumed;
 mod rig;
 mod said;
 mod same_tree;
+mod shared;
 mod shells;
 mod streams;
 mod sums;

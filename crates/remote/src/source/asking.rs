@@ -97,6 +97,11 @@ impl Asking {
         self.hosts.are_several()
     }
 
+    /// How many hosts there are.
+    pub(super) fn hosts(&self) -> usize {
+        self.hosts.count()
+    }
+
     pub(super) fn display(&self) -> &PathBytes {
         &self.display
     }

@@ -105,7 +105,11 @@ impl Hosts {
     }
 
     pub(super) fn are_several(&self) -> bool {
-        self.names.len() > 1
+        self.count() > 1
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.names.len()
     }
 
     fn name(&self, number: usize) -> String {

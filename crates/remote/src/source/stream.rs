@@ -20,6 +20,9 @@ const STREAMS_MAX: usize = 96;
 /// The most bytes of one request if several hosts share the work.
 const PIECE: u64 = 8 << 20;
 
+/// So many streams are opened ahead of what is read.
+const STREAMS_AHEAD_MAX: usize = STREAMS_MAX / 2;
+
 /// The most announced ranges of a file that are kept: as many as threads read it.
 const RANGES_MAX: usize = 32;
 
@@ -42,6 +45,10 @@ impl Announced {
         ranges.push(range);
     }
 
+    fn has(&self, at: u64) -> bool {
+        lock(&self.0).iter().any(|range| (range.start..range.end).contains(&at))
+    }
+
     /// Where a stream that begins here should end. Parts of announced ranges are announced as well.
     fn end_from(&self, at: u64) -> u64 {
         let ranges = lock(&self.0);
@@ -57,6 +64,8 @@ pub(super) struct Stream {
     at: u64,
     /// Where the range ends that was asked for; the file may end before.
     end: u64,
+    /// Nothing of it was read.
+    is_new: bool,
     pending: Pending,
     _counted: Counted,
 }
@@ -85,7 +94,8 @@ impl Stream {
         let asked = asking.send(&Request::Content { file: file.clone(), range }, choice, about)?;
         asked.channel.expect_much().map_err(|why| asking.failed(about, &asked, why))?;
         let counted = streams.count();
-        Ok(Self { asked, at, end, pending: Pending::Hole(0), _counted: counted })
+        let pending = Pending::Hole(0);
+        Ok(Self { asked, at, end, is_new: true, pending, _counted: counted })
     }
 
     fn read(
@@ -169,6 +179,10 @@ pub(super) fn read(
             opened
         }
     };
+    if stream.is_new {
+        stream.is_new = false;
+        ask_ahead((asking, streams), (file, idle, announced), stream.end, about);
+    }
     // A message may be shorter than what is wanted, and then the next one is probably there as well.
     let read = stream.read(buffer, asking, about)?;
     if stream.at >= stream.end {
@@ -181,6 +195,33 @@ pub(super) fn read(
     drop(idle);
     drop(surplus);
     Ok((read, None))
+}
+
+/// Asks for what follows a piece that begins to be read, so that each host has something to send.
+fn ask_ahead(
+    (asking, streams): (&Asking, &OpenStreams),
+    (file, idle, announced): (&FileAt, &Idle, &Announced),
+    after: u64,
+    about: About<'_>,
+) {
+    let limit = announced.end_from(after).min(file.version.size);
+    // What was not announced may not be wanted, and many readers keep all hosts busy.
+    if !announced.has(after) || streams.count.load(SeqCst) >= STREAMS_AHEAD_MAX {
+        return;
+    }
+    let others = asking.hosts().saturating_sub(1) as u64;
+    let starts = (0..others).map(|piece| after.saturating_add(piece * PIECE));
+    for start in starts.take_while(|start| *start < limit) {
+        if lock(idle).iter().any(|stream| stream.at == start) {
+            continue;
+        }
+        let range = (start, limit);
+        // An error comes again when it is needed.
+        let Ok(stream) = Stream::open((asking, streams), file, range, (Choice::Any, about)) else {
+            return;
+        };
+        lock(idle).push(stream);
+    }
 }
 
 /// The streams of all files.

@@ -258,7 +258,7 @@ fn without_any_host_requests_wait_and_then_the_tree_is_lost() {
     let root = scratch();
     std::fs::write(root.path().join("f"), b"x").unwrap();
     let site = Site::of(&[root.path(); 2]);
-    let tree = site.open(Duration::from_secs(60)).unwrap();
+    let tree = site.open(Duration::from_mins(1)).unwrap();
     site.wait_until_all_are_there();
     site.cut(0);
     site.cut(1);
