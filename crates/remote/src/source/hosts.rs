@@ -184,7 +184,7 @@ impl Hosts {
         drop(state);
         self.changed.notify_all();
         if tells {
-            self.notice(&format!("{text}; the job goes on without it, and tries again"));
+            self.notice(&format!("{text}; the job continues without it, and tries again"));
         }
     }
 
@@ -246,7 +246,7 @@ impl Hosts {
         self.changed.notify_all();
         // Dropping a connection may wait for a write.
         drop(line);
-        let rest = if is_last { "no host is left; trying again" } else { "the others go on" };
+        let rest = if is_last { "no host is left; trying again" } else { "the others continue" };
         self.notice(&format!("{why}; {rest}"));
     }
 

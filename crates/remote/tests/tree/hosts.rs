@@ -176,7 +176,7 @@ fn what_a_lost_host_owes_comes_from_another_one() {
         assert_eq!(digests, [vec![sha256sum(&root.path().join("large"))]]);
         assert!(tree.lost().is_none());
         let told = site.told.lock().unwrap().join("\n");
-        assert!(told.contains("the others go on"), "{told}");
+        assert!(told.contains("the others continue"), "{told}");
     }
 }
 

@@ -18,9 +18,9 @@ struct Args {
     /// Round trip in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 50)]
     round_trip: u64,
-    /// Rate in Mbit a second; 0: none.
-    #[arg(long, value_name = "MBIT", default_value_t = 1000)]
-    rate: u64,
+    /// Rate in Mbit a second; 0: none. Several: more hosts, `far2` and so on, each behind a line of its own with this rate.
+    #[arg(long, value_name = "MBIT", value_delimiter = ',', default_value = "1000")]
+    rate: Vec<u64>,
     /// Share of packets that are lost.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     loss: f64,
@@ -43,19 +43,24 @@ fn main() -> Result<ExitCode> {
         bail!("there can be no line here: {why}");
     }
     let round_trip = Duration::from_millis(args.round_trip);
-    let line = match NonZeroU64::new(args.rate * 125_000) {
-        Some(rate) => LineOptions::wan(round_trip, rate),
-        None => LineOptions::round_trip(round_trip),
+    let line = |(number, rate): (u64, &u64)| {
+        let line = match NonZeroU64::new(rate * 125_000) {
+            Some(rate) => LineOptions::wan(round_trip, rate),
+            None => LineOptions::round_trip(round_trip),
+        };
+        LineOptions { loss: args.loss, seed: args.seed + number, ..line }
     };
-    let line = LineOptions { loss: args.loss, seed: args.seed, ..line };
-    let far = FarHost::start(&args.program, &line)?;
-    let device = far.line.device();
+    let lines: Vec<LineOptions> = (0..).zip(&args.rate).map(line).collect();
+    let far = FarHost::start_several(&args.program, &lines)?;
     if let Some(name) = &args.congestion {
-        let ends =
-            [(far.line.near(), far.line.far_address()), (far.host(), far.line.near_address())];
-        for (host, other) in ends {
-            let route = format!("route replace {other} dev {device} congctl {name}");
-            run(host, "ip", route.split(' '))?;
+        for line in std::iter::once(&far.line).chain(&far.more_lines) {
+            let device = line.device();
+            for (host, other) in
+                [(line.near(), line.far_address()), (line.far(), line.near_address())]
+            {
+                let route = format!("route replace {other} dev {device} congctl {name}");
+                run(host, "ip", route.split(' '))?;
+            }
         }
     }
     let at_far = format!("nsenter --net=/run/netns/{}", far.host().namespace());

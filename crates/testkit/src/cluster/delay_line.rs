@@ -108,8 +108,7 @@ pub struct DelayLine {
     pumps: Vec<JoinHandle<()>>,
     network: u8,
     near: Host,
-    // Keeps the host, and with it the namespace of the device there.
-    _far: Host,
+    far: Host,
 }
 
 impl DelayLine {
@@ -136,7 +135,7 @@ impl DelayLine {
             pumps: Vec::new(),
             network,
             near: near.clone(),
-            _far: far.clone(),
+            far: far.clone(),
         };
         let begin = Instant::now();
         for direction in 0..devices.len() {
@@ -179,6 +178,11 @@ impl DelayLine {
     /// The host at the near end.
     pub fn near(&self) -> &Host {
         &self.near
+    }
+
+    /// The host at the far end.
+    pub fn far(&self) -> &Host {
+        &self.far
     }
 
     /// Has the line drop everything, also what is on its way, until it is switched on again. Nobody is notified, as with a router

@@ -1,5 +1,6 @@
 //! A host at the other end of a [`DelayLine`], with a server for ssh and the program under test.
 
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,11 @@ const ENDING: Duration = Duration::from_secs(100);
 pub struct FarHost {
     // Dropped in this order: processes there have connections over the line.
     server: Sshd,
+    _more_servers: Vec<Sshd>,
     /// The line to it.
     pub line: DelayLine,
+    /// The lines to more hosts.
+    pub more_lines: Vec<DelayLine>,
     cluster: Cluster,
     ssh_command: String,
 }
@@ -33,34 +37,46 @@ impl FarHost {
 
     /// Starts the host, with `program` where an installation would put it.
     pub fn start(program: &Path, options: &LineOptions) -> Result<Self> {
-        let cluster = Cluster::new(&[NEAR, FAR])?;
-        let line = DelayLine::between(cluster.host(NEAR), cluster.host(FAR), options)?;
-        let address = line.far_address();
-        let server = Sshd::start_with(
-            cluster.host(FAR),
-            &format!(
-                "ListenAddress {address}:22\n\
-                 ForceCommand cd \"$HOME\"; exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"\n"
-            ),
-        )?;
-        let usual = server.client_config_path();
+        Self::start_several(program, std::slice::from_ref(options))
+    }
+
+    /// Starts several hosts, each behind a line of its own: `far`, `far2`, `far3` and so on.
+    pub fn start_several(program: &Path, lines: &[LineOptions]) -> Result<Self> {
+        let names: Vec<String> = (1..=lines.len())
+            .map(|number| if number == 1 { FAR.to_owned() } else { format!("{FAR}{number}") })
+            .collect();
+        let all: Vec<&str> =
+            std::iter::once(NEAR).chain(names.iter().map(String::as_str)).collect();
+        let cluster = Cluster::new(&all)?;
+        let program = std::fs::canonicalize(program).context("find the program")?;
+        let (mut servers, mut far_lines, mut text) = (Vec::new(), Vec::new(), String::new());
+        for (name, options) in names.iter().zip(lines) {
+            let line = DelayLine::between(cluster.host(NEAR), cluster.host(name), options)?;
+            let address = line.far_address();
+            let server = Sshd::start_with(
+                cluster.host(name),
+                &format!(
+                    "ListenAddress {address}:22\n\
+                     ForceCommand cd \"$HOME\"; exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"\n"
+                ),
+            )?;
+            // The first value counts. The key is known under the name of the host.
+            let _ = writeln!(text, "Host {name}\n  HostName {address}\n  HostKeyAlias {name}");
+            let place = server.client_config_path().with_file_name(name).join(".local/bin");
+            std::fs::create_dir_all(&place)?;
+            std::os::unix::fs::symlink(&program, place.join("dmover"))?;
+            servers.push(server);
+            far_lines.push(line);
+        }
+        let (server, line) = (servers.remove(0), far_lines.remove(0));
         let config = cluster.directory().join("over_the_line");
-        // The first value counts. The key is known under the name of the host.
-        let text = format!(
-            "Host {FAR}\n  HostName {address}\n  HostKeyAlias {FAR}\n\
-             Match all\nInclude {}\n",
-            usual.display()
-        );
-        std::fs::write(&config, text)?;
+        let usual = server.client_config_path();
+        std::fs::write(&config, format!("{text}Match all\nInclude {}\n", usual.display()))?;
         let namespace = super::network::namespace_file(line.near().namespace());
         let (namespace, config) = (namespace.display(), config.display());
         let ssh_command = format!("nsenter --net={namespace} ssh -F {config}");
-        let host = Self { server, line, cluster, ssh_command };
-        let place = host.home().join(".local/bin");
-        std::fs::create_dir_all(&place)?;
-        let program = std::fs::canonicalize(program).context("find the program")?;
-        std::os::unix::fs::symlink(program, place.join("dmover"))?;
-        Ok(host)
+        let (_more_servers, more_lines) = (servers, far_lines);
+        Ok(Self { server, _more_servers, line, more_lines, cluster, ssh_command })
     }
 
     /// The value of `--ssh-command`, and of rsync's `-e`: ssh over the line.
