@@ -52,6 +52,16 @@ fn places(table: &[u8], top: &OwnedFd) -> BTreeSet<TreePath> {
     paths.filter(|path| !path.is_root()).collect()
 }
 
+/// All mount points below a directory of this host, each with what is there.
+pub fn mounted_in(directory: &Path, mounts: &MountTable) -> Vec<(TreePath, Option<Identity>)> {
+    let Ok(top) = path::open_directory(directory) else { return Vec::new() };
+    let found = places(&mount_table(), &top).into_iter().map(|path| {
+        let identity = look(&top, &path).map(|stat| mounts.identity(&stat));
+        (path, identity)
+    });
+    found.collect()
+}
+
 /// The ends of a root on this host.
 pub fn sides(root: &Root) -> impl Iterator<Item = (Side, &RootSide)> {
     let destination = root.destination.as_ref().map(|side| (Side::Destination, side));

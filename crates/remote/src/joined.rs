@@ -43,8 +43,18 @@ pub(crate) fn receive_within<T: DeserializeOwned>(
     channel: &Channel,
     limit: Duration,
 ) -> Option<Result<T, Broken>> {
-    let joined = join(channel.receive_within(limit)?, channel);
-    Some(joined.and_then(|bytes| value(&bytes)))
+    Some(receive_bytes_within(channel, limit)?.and_then(|bytes| value(&bytes)))
+}
+
+/// The bytes of such a value.
+///
+/// # Errors
+/// The channel is over.
+pub(crate) fn receive_bytes_within(
+    channel: &Channel,
+    limit: Duration,
+) -> Option<Result<Vec<u8>, Broken>> {
+    Some(join(channel.receive_within(limit)?, channel))
 }
 
 /// Completes a value whose first message has come.

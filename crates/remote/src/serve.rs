@@ -5,8 +5,10 @@ use dmover_net::connection::{Broken, Channel, bytes};
 use dmover_net::hello::{Hello, Refusal};
 use dmover_net::relay::Relay;
 use dmover_schedule::sync::RwLock;
+use dmover_tree::RemoteRoot;
 use dmover_wire::agent::{
-    Begin, Begun, Inspection, RelayAnswer, RelayOrder, Request, RootKind, UNKNOWN_REQUEST,
+    Begin, Begun, BegunShared, Inspection, RelayAnswer, RelayOrder, Request, RootKind, SharedMount,
+    UNKNOWN_REQUEST,
 };
 use dmover_wire::{decode, encode};
 use std::sync::{Arc, PoisonError};
@@ -139,6 +141,12 @@ impl TreeService {
         Ok(Begun::Root { root, clock })
     }
 
+    fn mounts_below(&self, root: &RemoteRoot) -> Vec<SharedMount> {
+        let is_directory = root.metadata.kind == EntryKind::Directory;
+        let tree = self.tree().filter(|_| is_directory);
+        tree.map_or_else(Vec::new, |tree| tree.mounts_in(&root.canonical.to_path()))
+    }
+
     fn tree(&self) -> Option<Arc<Tree>> {
         self.tree.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -154,7 +162,12 @@ impl Service for TreeService {
             Request::Inspect => channel.send(&encode(&self.inspect())),
             Request::Begin(begin) => send(channel, &encode(&self.begin(begin, Numbering::OfHost)?)),
             Request::BeginShared(begin) => {
-                send(channel, &encode(&self.begin(begin, Numbering::OfAllHosts)?))
+                let begun = self.begin(begin, Numbering::OfAllHosts)?;
+                let mounts = match &begun {
+                    Begun::Root { root, .. } => self.mounts_below(root),
+                    Begun::Refused { .. } => Vec::new(),
+                };
+                send(channel, &encode(&BegunShared { begun, mounts }))
             }
             Request::Connect { follow } => self.connect(follow, channel),
             Request::Relay(order) => self.relay(order, channel),

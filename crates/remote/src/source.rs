@@ -117,7 +117,11 @@ impl RemoteSource {
         match begin(&*line, &Request::Begin(opening.begin()))? {
             Begun::Root { root, clock } => {
                 let times = (sent, SystemTime::now());
-                Ok(Self::of(Arc::new(Hosts::one(line)), opening, Shown { root, clock, times }))
+                Ok(Self::of(
+                    Arc::new(Hosts::one(line)),
+                    opening,
+                    Shown { root, mounts: Vec::new(), clock, times },
+                ))
             }
             Begun::Refused { message, hint } => Err(Fatal::refused(message, hint)),
         }
@@ -150,7 +154,7 @@ impl RemoteSource {
     fn of(hosts: Arc<Hosts>, opening: Opening, shown: Shown) -> Self {
         let Opening { display, follow, .. } = opening;
         let asking = Asking::new(hosts, display);
-        let Shown { root, clock, times } = shown;
+        let Shown { root, clock, times, .. } = shown;
         let skew = Skew::measured(root.metadata.identity.mount, clock, times);
         let follows_all = matches!(follow, FollowLinks::Always | FollowLinks::AlwaysLinked);
         asking.root_is(&root.metadata);

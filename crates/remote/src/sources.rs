@@ -10,8 +10,6 @@ use std::time::Duration;
 
 use crate::source::{Connect, Opening, RemoteSource};
 
-/// How long one of several hosts is waited for.
-const HOST_PATIENCE: Duration = Duration::from_secs(20);
 /// The limit for a login at one of several hosts. Several programs that ask for passwords at the same time help nobody.
 const LOGIN_WITHIN: Duration = Duration::from_mins(1);
 
@@ -63,7 +61,7 @@ impl RemoteTrees for Sources {
 
 /// How a tree is reached that several hosts have.
 pub(crate) struct SharedOptions {
-    /// How each host is reached. What is asked of one that does not answer is asked of another one, so it is given up sooner.
+    /// How each host is reached.
     pub(crate) each: ConnectOptions,
     /// How long is waited for a host while there is none, and who is told of them.
     pub(crate) source: (Duration, Notice),
@@ -74,14 +72,12 @@ impl SharedOptions {
     /// An option names an address of one host.
     pub(crate) fn of(options: &ConnectOptions) -> Result<Self, Fatal> {
         let mut each = options.clone();
-        let settings = &mut each.streams.settings;
+        let settings = &each.streams.settings;
         if !settings.addresses.is_empty() {
             let message = "--data-address names addresses of one host, and SOURCE is on several";
             return Err(Fatal::refused(message, "omit it, or name the hosts by these addresses"));
         }
         let patience = Duration::from_millis(settings.patience_ms.into());
-        settings.patience_ms = settings.patience_ms.min(HOST_PATIENCE.as_millis() as u32);
-        each.silence = each.silence.min(HOST_PATIENCE);
         each.hello_within = Some(each.hello_within.unwrap_or(LOGIN_WITHIN).min(LOGIN_WITHIN));
         let source = (patience, options.streams.notice.clone());
         Ok(Self { each, source })

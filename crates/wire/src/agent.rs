@@ -131,7 +131,7 @@ pub enum Request {
     /// Moves random bytes, to see how fast that is.
     Measure(Measure),
     /// The same as `Begin` for a tree that the agents of several hosts serve to one job: file systems are numbered by what is the same
-    /// on all hosts.
+    /// on all hosts; answered with [`BegunShared`].
     BeginShared(Begin),
 }
 
@@ -216,6 +216,24 @@ pub struct Begin {
     pub preserve: AttributeSet,
     /// What is sent with the head of a file of at most [`SHORT_MAX`] bytes.
     pub with_head: WithHead,
+}
+
+/// The answer to [`Request::BeginShared`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BegunShared {
+    /// The answer to `Begin`.
+    pub begun: Begun,
+    /// What is mounted below the root, in the order of the paths.
+    pub mounts: Vec<SharedMount>,
+}
+
+/// A mount below the root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedMount {
+    /// Its path below the root.
+    pub path: TreePath,
+    /// The directory there; `None`: it cannot be looked at.
+    pub identity: Option<Identity>,
 }
 
 /// What an agent sends with the head of a short file.

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 
-use super::remote::connect_options;
+use super::remote::{LOGIN_WITHIN, connect_options};
 use super::run::failed;
 use crate::args::{FleetArgs, JobArgs, OutputArgs, RemoteArgs};
 use crate::config::words_as_typed;
@@ -99,7 +99,7 @@ impl Sources {
                 .map(Some);
         }
         let remote: Vec<RemotePath> = spec.sources.iter().map(there).collect::<Result<_, _>>()?;
-        if remote.iter().all(|source| source.hosts().any(|host| host == destination)) {
+        if remote.iter().all(|source| source.hosts().eq([destination])) {
             return Ok(None);
         }
         let follow = spec.selection.follow;
@@ -120,7 +120,11 @@ fn third(
     options: &ConnectOptions,
 ) -> Result<Vec<ThirdSource>, Fatal> {
     let connect = |host: &RemoteHost| {
-        let agent = RemoteAgent::connect(host, &source.path, &of_this_host(options))?;
+        let mut own = of_this_host(options);
+        if !source.others.is_empty() {
+            own.hello_within = Some(LOGIN_WITHIN);
+        }
+        let agent = RemoteAgent::connect(host, &source.path, &own)?;
         let named = agent.named(&options.streams.settings);
         let relays = start_relays(&named, options)?;
         Ok(ThirdSource { agent, follow, relays })

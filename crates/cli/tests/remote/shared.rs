@@ -83,7 +83,11 @@ fn one_that_dies_is_not_needed() {
     let run = running.finish().unwrap().expect_code(0);
     assert_same(&ends);
     let lost = "the connection to the host 'far' was lost";
-    assert!(run.stderr.contains(lost) && run.stderr.contains("the others continue"), "{}", run.tell());
+    assert!(
+        run.stderr.contains(lost) && run.stderr.contains("the others continue"),
+        "{}",
+        run.tell()
+    );
     // It is skipped from the begin as well.
     ends.bench.sh("rm -r d");
     let run = ends.job(WAY, "copy --json -T --bwlimit 20M", ("s", "d")).expect_code(0);

@@ -32,7 +32,10 @@ impl Tree {
             if !fits(shapes, start, range) {
                 return Err(no_range(file.shown.clone()));
             }
-            self.hash(&file, shapes, (start, range), &hashing)
+            self.check_version(at)?;
+            let made = self.hash(&file, shapes, (start, range), &hashing)?;
+            self.check_version(at)?;
+            Ok(made)
         });
         hashing.finish()?;
         let last = made.map_or_else(DigestPart::Failed, DigestPart::Done);

@@ -11,7 +11,7 @@ use dmover_model::{
 };
 use dmover_schedule::time::since_1970;
 use dmover_tree::{EntryAttributes, RemoteRoot, Seen};
-use dmover_wire::agent::{Answer, Begin, DirectoryAt, FileAt, WithHead};
+use dmover_wire::agent::{Answer, Begin, DirectoryAt, FileAt, SharedMount, WithHead};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -36,6 +36,8 @@ pub(super) struct Tree {
     root: SourceRoot,
     follow: FollowLinks,
     pub(super) with_head: WithHead,
+    /// Agents of other hosts serve it to the same job.
+    is_shared: bool,
     directories: Cache<DirectoryAt, SourceDirectory>,
     files: Cache<FileKey, OpenFile>,
 }
@@ -87,10 +89,28 @@ impl Tree {
             root: found.root,
             follow,
             with_head,
+            is_shared: numbering == Numbering::OfAllHosts,
             directories: Cache::new(DIRECTORIES_MAX),
             files: Cache::new(FILES_MAX),
         };
         Ok((tree, root))
+    }
+
+    /// What is mounted below a directory.
+    pub(super) fn mounts_in(&self, directory: &Path) -> Vec<SharedMount> {
+        let found = dmover_local::submounts::mounted_in(directory, &self.host.end().mounts);
+        found.into_iter().map(|(path, identity)| SharedMount { path, identity }).collect()
+    }
+
+    /// Refuses a file that is not the version any more that was asked for, if hosts share it: they may see changes at different times,
+    /// and another one tells what it is when it was read.
+    pub(super) fn check_version(&self, at: &FileAt) -> Answer<()> {
+        if !self.is_shared || self.now(at)?.version() == at.version {
+            return Ok(());
+        }
+        let words = "the file changed while it was read";
+        let of = (ErrorClass::Changed, Operation::Read);
+        Err(self.refused(of, (&at.directory.path, at.name.as_bytes()), words))
     }
 
     /// The clock of this host, if it sets the times of entries on the file system of the root.

@@ -8,7 +8,7 @@ use dmover_net::connection::{Broken, Channel};
 use dmover_net::frame::PAYLOAD_MAX;
 use dmover_observe::lock;
 use dmover_schedule::sync::{Mutex, OnceLock};
-use dmover_wire::agent::{Answer, Begun, Request, SHORT_MAX};
+use dmover_wire::agent::{Answer, Begin, Begun, BegunShared, Request};
 use dmover_wire::encode;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -17,7 +17,10 @@ use std::time::Duration;
 
 use super::Line;
 use super::hosts::{Choice, Chosen, Hosts, Owed};
-use crate::joined::{receive, receive_within};
+use crate::joined::{receive, receive_bytes, receive_bytes_within, receive_within};
+
+/// So often each host is asked for one thing.
+const ROUNDS: usize = 2;
 
 /// What a request is about, for errors: an operation, a directory, and a name in it.
 pub(super) type About<'a> = (Operation, &'a TreePath, &'a [u8]);
@@ -37,6 +40,23 @@ pub(super) fn begin(line: &dyn Line, request: &Request) -> Result<Begun, Fatal> 
     begun.map_err(|why| line.fatal(&why))
 }
 
+/// Opens the tree of one of several agents.
+pub(super) fn begin_shared(
+    line: &dyn Line,
+    request: &Begin,
+    limit: Duration,
+) -> Result<BegunShared, Fatal> {
+    let begun = line.request(&encode(&Request::BeginShared(request.clone()))).and_then(|channel| {
+        channel.finish()?;
+        receive_within(&channel, limit).unwrap_or(Err(Broken::Silent(limit)))
+    });
+    begun.map_err(|why| match why {
+        // An older version does not have the request.
+        Broken::Cancelled(words) => Fatal::refused(words, "use one version of dmover on all hosts"),
+        why => line.fatal(&why),
+    })
+}
+
 /// A request that was sent.
 #[derive(Debug)]
 pub(super) struct Asked {
@@ -54,22 +74,19 @@ impl Asked {
     }
 }
 
-/// About how many bytes the answer has; more precise numbers divide the work better.
-fn answer_bytes(request: &Request) -> u64 {
+/// About how many bytes of files the host reads for the answer.
+fn bytes_of(request: &Request) -> u64 {
     match request {
         Request::Content { file, range } => {
             range.end.min(file.version.size).saturating_sub(range.start)
         }
         Request::Digests { range, .. } => range.len(),
-        Request::Heads { names, .. } => names.len() as u64 * (SHORT_MAX / 4),
-        Request::Walk { .. } => WALK_BYTES,
-        Request::Changed { known, .. } => known.iter().map(|known| known.range.len()).sum(),
         _ => 0,
     }
 }
 
-/// The answer to a walk, which has many short files.
-const WALK_BYTES: u64 = 4 << 20;
+/// How long one of several hosts is waited for before another one is asked.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 /// The connections to the agents of a tree.
 #[derive(Debug)]
@@ -138,14 +155,16 @@ impl Asking {
         match (why, &asked.owed) {
             // Only this request has failed.
             (Broken::Cancelled(words), _) => self.plain(about, ErrorClass::Other, words),
-            (why @ Broken::Violation(_), _) | (why, None) => self.broken(about, why),
-            (why, Some(owed)) => self.failed_there(about, owed.chosen(), &why),
+            (why, None) => self.broken(about, why),
+            (why, Some(owed)) => {
+                owed.lose(&why);
+                self.failed_there(about, &why)
+            }
         }
     }
 
     /// The error of an entry about which one of several hosts was asked that is lost.
-    fn failed_there(&self, about: About<'_>, chosen: &Chosen, why: &Broken) -> EntryError {
-        self.hosts.lose(chosen, why);
+    fn failed_there(&self, about: About<'_>, why: &Broken) -> EntryError {
         self.failed.fetch_add(1, SeqCst);
         self.plain(about, ErrorClass::Cancelled, why.to_string())
     }
@@ -162,12 +181,13 @@ impl Asking {
         known.or_else(|| self.hosts.is_over()).map(|why| self.hosts.fatal(&why))
     }
 
-    /// Asks again if a host was lost that was asked, as long as there is another one, or may be one again.
+    /// Asks again if a host was lost that was asked, as long as there is another one, or may be one again. A request that ends the agent of each
+    /// host is not asked for ever.
     pub(super) fn despite_losses<T>(
         &self,
         mut ask: impl FnMut() -> Result<T, EntryError>,
     ) -> Result<T, EntryError> {
-        loop {
+        for _ in 0..ROUNDS * self.hosts.count() {
             let before = self.failed.load(SeqCst);
             match ask() {
                 Err(error)
@@ -177,6 +197,7 @@ impl Asking {
                 done => return done,
             }
         }
+        ask()
     }
 
     /// Asks any host, and the first one if that one answers with an error: it may lack a mount, or a right.
@@ -214,15 +235,14 @@ impl Asking {
         if let Some(why) = known {
             return Err(self.broken(about, why));
         }
-        let bytes = answer_bytes(request);
-        let chosen = self.hosts.choose(choice, bytes).map_err(|why| self.broken(about, why))?;
+        let chosen = self.hosts.choose(choice).map_err(|why| self.broken(about, why))?;
         match chosen.line.request(&message).and_then(complete) {
-            Ok(channel) => {
-                let owed = self.are_several().then(|| Owed::of(&self.hosts, chosen, bytes));
-                Ok(Asked { channel, owed })
-            }
+            Ok(channel) => Ok(Asked { channel, owed: self.owed(&chosen, request) }),
             Err(Broken::Cancelled(words)) => Err(self.plain(about, ErrorClass::Other, words)),
-            Err(why) if self.are_several() => Err(self.failed_there(about, &chosen, &why)),
+            Err(why) if self.are_several() => {
+                self.hosts.lose(&chosen, &why);
+                Err(self.failed_there(about, &why))
+            }
             Err(why) => Err(self.broken(about, why)),
         }
     }
@@ -234,12 +254,38 @@ impl Asking {
         if message.len() > PAYLOAD_MAX || lock(&self.broken).is_some() {
             return None;
         }
-        let bytes = answer_bytes(request);
-        let chosen = self.hosts.choose_now(Choice::Any, bytes)?;
+        // Lists and heads decide what is copied.
+        let chosen = self.hosts.choose_now(Choice::First)?;
         let channel = chosen.line.request_ahead(&message).ok().flatten()?;
         let channel = complete(channel).ok()?;
-        let owed = self.are_several().then(|| Owed::of(&self.hosts, chosen, bytes));
-        Some(Asked { channel, owed })
+        Some(Asked { channel, owed: self.owed(&chosen, request) })
+    }
+
+    fn owed(&self, chosen: &Chosen, request: &Request) -> Option<Owed> {
+        self.are_several().then(|| Owed::of(&self.hosts, chosen, bytes_of(request)))
+    }
+
+    /// Waits for the next part of an answer. `next`: waits so long at most.
+    fn next<T>(
+        &self,
+        (asked, owed): (&Asked, &Owed),
+        about: About<'_>,
+        next: impl Fn(Duration) -> Option<Result<T, Broken>>,
+    ) -> Result<T, EntryError> {
+        owed.is_awaited(true);
+        let came = loop {
+            match next(ANSWER_WITHIN) {
+                Some(came) => break came,
+                None if owed.doubt() => {
+                    owed.is_awaited(false);
+                    return Err(self.failed_there(about, &Broken::Silent(ANSWER_WITHIN)));
+                }
+                None => {}
+            }
+        };
+        owed.is_awaited(false);
+        owed.heard();
+        came.map_err(|why| self.failed(about, asked, why))
     }
 
     /// The only answer to a request, or the next one.
@@ -248,7 +294,23 @@ impl Asking {
         asked: &Asked,
         about: About<'_>,
     ) -> Result<T, EntryError> {
+        if let Some(owed) = &asked.owed {
+            return self.next((asked, owed), about, |limit| receive_within(&asked.channel, limit));
+        }
         receive(&asked.channel).map_err(|why| self.failed(about, asked, why))
+    }
+
+    /// The bytes of the only answer to a request, or of the next one.
+    pub(super) fn receive_bytes(
+        &self,
+        asked: &Asked,
+        about: About<'_>,
+    ) -> Result<Vec<u8>, EntryError> {
+        if let Some(owed) = &asked.owed {
+            let next = |limit| receive_bytes_within(&asked.channel, limit);
+            return self.next((asked, owed), about, next);
+        }
+        receive_bytes(&asked.channel).map_err(|why| self.failed(about, asked, why))
     }
 
     /// The next answer, if it begins to come within this time; `None`: it does not.
@@ -275,8 +337,13 @@ impl Asking {
     }
 
     /// The error of an answer that cannot be right.
-    pub(super) fn violation(&self, about: About<'_>, what: &'static str) -> EntryError {
-        self.broken(about, Broken::Violation(what))
+    pub(super) fn violation(
+        &self,
+        about: About<'_>,
+        asked: &Asked,
+        what: &'static str,
+    ) -> EntryError {
+        self.failed(about, asked, Broken::Violation(what))
     }
 }
 

@@ -1,11 +1,11 @@
 //! Directories of a tree at another host.
 use dmover_local::error::no_name;
-use dmover_model::{EntryError, Metadata, Name, Operation, TreePath, Version};
+use dmover_model::{EntryError, ErrorClass, Metadata, Name, Operation, TreePath, Version};
 use dmover_observe::lock;
 use dmover_schedule::sync::{Mutex, OnceLock};
 use dmover_tree::{EntryAttributes, ListedKind, Needs, RemoteDirectory, RemoteFile, Seen};
 use dmover_wire::agent::{
-    Answer, DirectoryAt, FileAt, Head, ListPart, ListedEntry, Request, SHORT_MAX, WalkedDirectory,
+    Answer, DirectoryAt, FileAt, Head, ListPart, ListedEntry, Request, WalkedDirectory,
 };
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,6 +19,8 @@ use super::looks::Looks;
 use super::shared::Shared;
 use super::walk::Walk;
 
+/// So many names of a list are kept, so that another host can continue it.
+const TOLD_MAX: usize = 1 << 20;
 /// The most looks of one request.
 const LOOKS_MAX: usize = 1024;
 /// Directories of one walk, and how many are asked for before the first one is entered.
@@ -146,11 +148,8 @@ impl Directory {
 
     fn name(&self, name: &[u8]) -> Result<Name, EntryError> {
         Name::new(name).map_err(|_| {
-            let plain = self.shared.asking.plain(
-                self.about(Operation::Stat, name),
-                dmover_model::ErrorClass::Other,
-                "",
-            );
+            let plain =
+                self.shared.asking.plain(self.about(Operation::Stat, name), ErrorClass::Other, "");
             no_name(plain.path)
         })
     }
@@ -177,37 +176,29 @@ impl Directory {
         let asking = &self.shared.asking;
         asking.despite_losses(|| {
             let asked = asking.send(request, Choice::First, about)?;
-            asking.receive(&asked, about)
+            let answers: Vec<Answer<Seen>> = asking.receive(&asked, about)?;
+            if answers.is_empty() {
+                return Err(asking.violation(about, &asked, "an answer is missing"));
+            }
+            Ok(answers)
         })
     }
 
     /// The head of a file, which was announced or is asked for now.
     fn head(&self, name: &Name, follows: bool) -> Result<Head, EntryError> {
-        self.shared.asking.of_any(|choice| {
+        self.shared.asking.despite_losses(|| {
             // What was announced and lost is asked for once more below.
             if let Some(head) = self.ahead.take(name, follows, self) {
                 return head;
             }
-            let asked = self.ask_for_heads(vec![name.clone()], follows, choice)?;
-            self.answers(&asked)?.pop().unwrap_or_else(|| Err(self.answer_is_missing()))
+            let asked = self.ask(vec![name.clone()], follows)?;
+            self.answers(&asked)?.pop().unwrap_or_else(|| Err(self.answer_is_missing(&asked)))
         })
     }
 
-    fn ask_for_heads(
-        &self,
-        names: Vec<Name>,
-        follows: bool,
-        choice: Choice,
-    ) -> Result<Asked, EntryError> {
-        let first = names.first().cloned();
-        let about = first.as_ref().map(Name::as_bytes).unwrap_or_default();
-        let request = Request::Heads { directory: self.at.clone(), names, follows };
-        self.shared.asking.send(&request, choice, self.about(Operation::Open, about))
-    }
-
-    fn answer_is_missing(&self) -> EntryError {
+    fn answer_is_missing(&self, asked: &Asked) -> EntryError {
         let about = self.about(Operation::Open, b"");
-        self.shared.asking.violation(about, "an answer is missing")
+        self.shared.asking.violation(about, asked, "an answer is missing")
     }
 
     fn take_part(
@@ -234,15 +225,16 @@ impl Asks for Directory {
     }
 
     fn ask(&self, names: Vec<Name>, follows: bool) -> Result<Asked, EntryError> {
-        self.ask_for_heads(names, follows, Choice::Any)
+        let first = names.first().cloned();
+        let about = first.as_ref().map(Name::as_bytes).unwrap_or_default();
+        let request = Request::Heads { directory: self.at.clone(), names, follows };
+        self.shared.asking.send(&request, Choice::First, self.about(Operation::Open, about))
     }
 
     fn answers(&self, asked: &Asked) -> Result<Vec<Answer<Head>>, EntryError> {
         let about = self.about(Operation::Open, b"");
         let heads: Vec<Answer<Head>> = self.shared.asking.receive(asked, about)?;
-        let sizes = heads.iter().flatten().map(|head| head.metadata.size.min(SHORT_MAX));
-        asked.delivered(sizes.sum());
-        if heads.is_empty() { Err(self.answer_is_missing()) } else { Ok(heads) }
+        if heads.is_empty() { Err(self.answer_is_missing(asked)) } else { Ok(heads) }
     }
 }
 
@@ -317,13 +309,22 @@ impl RemoteDirectory for Directory {
         let asking = &self.shared.asking;
         let mut told = HashSet::new();
         asking.despite_losses(|| {
+            let has_begun = !told.is_empty();
+            if told.len() >= TOLD_MAX {
+                let words =
+                    "its host was lost while it was read, and it is too large to begin again";
+                return Err(asking.plain(about, ErrorClass::Io, words));
+            }
             let asked = asking.send(&request, Choice::First, about)?;
             loop {
                 match asking.receive(&asked, about)? {
                     ListPart::Entries(mut entries) => {
-                        if asking.are_several() {
-                            // Another host may have begun the list.
-                            entries.retain(|entry| told.insert(entry.name.clone()));
+                        if has_begun {
+                            // Another host has begun the list.
+                            entries.retain(|entry| !told.contains(&entry.name));
+                        }
+                        if asking.are_several() && told.len() < TOLD_MAX {
+                            told.extend(entries.iter().map(|entry| entry.name.clone()));
                         }
                         if !self.take_part(entries, each) {
                             if looks {
@@ -346,8 +347,8 @@ impl RemoteDirectory for Directory {
         let about = self.about(Operation::Stat, name);
         let names = vec![self.name(name)?];
         let request = Request::Look { directory: self.at.clone(), names, follows };
-        let answer = self.looks_of(&request, about)?.pop();
-        answer.unwrap_or_else(|| Err(self.shared.asking.violation(about, "an answer is missing")))
+        let mut answers = self.looks_of(&request, about)?;
+        answers.swap_remove(0)
     }
 
     fn look_ahead(&self, names: &[&[u8]], follows: bool) {

@@ -99,14 +99,13 @@ impl File {
     }
 
     /// Takes the blocks of an answer. A block that comes again, from another host, is the same.
-    fn changed_by(
+    fn changed_now(
         &self,
         request: &Request,
-        choice: Choice,
         (known, take): (&[KnownBlocks], &mut TakeBlocks<'_>),
     ) -> Result<bool, EntryError> {
         let (asking, about) = (&self.shared.asking, self.about(Operation::Read));
-        let asked = asking.send(request, choice, about)?;
+        let asked = asking.send(request, Choice::First, about)?;
         let fails = |why| asking.failed(about, &asked, why);
         asked.channel.expect_much().map_err(fails)?;
         loop {
@@ -123,7 +122,8 @@ impl File {
                 ChangedPart::Failed(error) => return Err(error),
                 ChangedPart::Blocks(at, bytes) if is_in_one(known, at, bytes) => take(at, bytes)?,
                 ChangedPart::Blocks(..) => {
-                    return Err(asking.violation(about, "blocks came that were not asked for"));
+                    let words = "blocks came that were not asked for";
+                    return Err(asking.violation(about, &asked, words));
                 }
             }
         }
@@ -145,7 +145,9 @@ impl File {
                 }
                 DigestPart::Failed(error) => return Err(error),
                 DigestPart::Done(digests) if digests.len() == shapes => return Ok(digests),
-                DigestPart::Done(_) => return Err(asking.violation(about, "digests are missing")),
+                DigestPart::Done(_) => {
+                    return Err(asking.violation(about, &asked, "digests are missing"));
+                }
             }
         }
     }
@@ -205,7 +207,8 @@ impl RemoteFile for File {
         }
         self.begin_to_read();
         let request = Request::Changed { file: self.at.clone(), known: known.to_vec() };
-        self.shared.asking.of_any(|choice| self.changed_by(&request, choice, (known, take)))
+        // Blocks are written as they come, so they have to be of what decides what is copied.
+        self.shared.asking.despite_losses(|| self.changed_now(&request, (known, take)))
     }
 
     fn metadata(&self) -> &Metadata {

@@ -3,70 +3,171 @@ use dmover_model::{ConnectionReport, Fatal, PathBytes, Timestamp};
 use dmover_net::Notice;
 use dmover_net::connection::Broken;
 use dmover_observe::lock;
-use dmover_plan::host_share::{HostShare, first_to_deliver};
+use dmover_plan::host_share::least_owing;
 use dmover_schedule::sync::{Condvar, Mutex};
 use dmover_schedule::time::Instant;
 use dmover_tree::RemoteRoot;
+use dmover_wire::agent::SharedMount;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::Line;
+
+/// How long a host is not asked that has not answered: the first and the longest time.
+const DOUBTED: Duration = Duration::from_secs(30);
+const DOUBTED_MAX: Duration = Duration::from_mins(5);
+/// What is asked ahead and not read for so many milliseconds has probably arrived, and its host waits.
+const FORGOTTEN_MS: u64 = 500;
 
 /// Which host gets a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
     /// The first one that can be reached: all that decides what is copied comes from one host.
     First,
-    /// The one that will have answered first.
+    /// The one that owes least.
     Any,
 }
 
-/// The root as the first host has shown it, and its clock between two times of the clock here.
+/// The root as a host has shown it, and its clock between two times of the clock here.
 #[derive(Debug, Clone)]
 pub(super) struct Shown {
     pub(super) root: RemoteRoot,
+    /// What is mounted below the root.
+    pub(super) mounts: Vec<SharedMount>,
     pub(super) clock: Option<Timestamp>,
     pub(super) times: (SystemTime, SystemTime),
+}
+
+impl Shown {
+    /// Whether both are one tree, so that neither host lacks what the other one has mounted.
+    fn is(&self, other: &Self) -> bool {
+        let parts = |shown: &Self| {
+            (shown.root.metadata.identity, shown.root.missing_mount.clone(), shown.mounts.clone())
+        };
+        parts(self) == parts(other)
+    }
 }
 
 /// A host that was chosen.
 #[derive(Debug, Clone)]
 pub(super) struct Chosen {
     pub(super) line: Arc<dyn Line>,
+    place: At,
+}
+
+/// A host, and how many connections with it there were before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct At {
     number: usize,
-    /// How many connections with it there were before.
     epoch: u64,
 }
 
+/// Why the thread that keeps a connection may stop waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// The connection was lost.
+    Lost,
+    /// No other one is wanted.
+    End,
+}
+
+/// What is known of one host.
 #[derive(Debug, Default)]
 struct Place {
+    /// It can be asked.
     line: Option<Arc<dyn Line>>,
+    /// It has shown its root, and hosts before it have not yet.
+    candidate: Option<(Arc<dyn Line>, Shown)>,
     epoch: u64,
-    /// Why it could not be reached, or cannot be used.
+    /// Why the first attempt has failed.
     failed: Option<Fatal>,
+    /// It has shown its root, or could not.
+    is_decided: bool,
+    /// It is not wanted any more.
+    is_refused: bool,
     /// The user was told that it is not used.
     was_missed: bool,
+    /// It does not answer: until when it is not asked, and for how long that is.
+    doubted: Option<(Instant, Duration)>,
+    debts: Vec<Arc<Debt>>,
+}
+
+impl Place {
+    fn is_doubted(&self) -> bool {
+        self.doubted.is_some_and(|(until, _)| Instant::now() < until)
+    }
+
+    fn can_be_asked(&self) -> bool {
+        self.line.is_some() && !self.is_doubted()
+    }
+
+    fn owes(&self, now_ms: u64) -> u64 {
+        self.debts.iter().map(|debt| debt.counts(now_ms)).sum()
+    }
 }
 
 #[derive(Debug)]
 struct State {
     places: Vec<Place>,
-    shares: Vec<HostShare>,
+    /// The root as the first host has shown it.
     shown: Option<Shown>,
+    /// How many requests were divided among them.
+    turn: u64,
     /// What was last known of the last one, and since when there has been none.
     none: Option<(String, Instant)>,
     is_closed: bool,
+    /// All connections have ended.
+    is_ended: bool,
 }
 
 impl State {
-    fn choose(&self, choice: Choice, bytes: u64) -> Option<Chosen> {
-        let may: Vec<bool> = self.places.iter().map(|place| place.line.is_some()).collect();
+    fn choose(&mut self, choice: Choice, now_ms: u64) -> Option<Chosen> {
+        // If all are doubted, they are asked all the same.
+        let some = self.places.iter().any(Place::can_be_asked);
+        let may = |place: &Place| if some { place.can_be_asked() } else { place.line.is_some() };
         let number = match choice {
-            Choice::First => may.iter().position(|may| *may),
-            Choice::Any => first_to_deliver(&self.shares, &may, bytes),
+            Choice::First => self.places.iter().position(may),
+            Choice::Any => {
+                self.turn = self.turn.wrapping_add(1);
+                let owed = self.places.iter().map(|place| may(place).then(|| place.owes(now_ms)));
+                least_owing(&owed.collect::<Vec<_>>(), self.turn)
+            }
         }?;
         let Place { line, epoch, .. } = &self.places[number];
-        Some(Chosen { line: Arc::clone(line.as_ref()?), number, epoch: *epoch })
+        let place = At { number, epoch: *epoch };
+        Some(Chosen { line: Arc::clone(line.as_ref()?), place })
+    }
+
+    /// Admits hosts that have shown the same root as the first one. Which one that is, is known once all before it have been tried.
+    /// Returns those that were admitted and those that were refused, and whether the user has missed them.
+    fn settle(&mut self) -> Vec<(usize, Result<bool, Fatal>)> {
+        if self.shown.is_none() {
+            let undecided = self.places.iter().position(|place| !place.is_decided);
+            let able = self.places.iter().position(|place| place.candidate.is_some());
+            let Some(first) = able.filter(|able| undecided.is_none_or(|other| *able < other))
+            else {
+                return Vec::new();
+            };
+            self.shown = self.places[first].candidate.as_ref().map(|(_, shown)| shown.clone());
+        }
+        let Some(first) = &self.shown else { return Vec::new() };
+        let mut settled = Vec::new();
+        for (number, place) in self.places.iter_mut().enumerate() {
+            let Some((line, shown)) = place.candidate.take() else { continue };
+            if !first.is(&shown) {
+                place.is_refused = true;
+                let message = "its tree is not that of the first host, or has other mounts";
+                let why = Fatal::refused(message, "name hosts that mount the same file systems");
+                settled.push((number, Err(why)));
+                continue;
+            }
+            place.line = Some(line);
+            place.doubted = None;
+            self.none = None;
+            settled.push((number, Ok(std::mem::take(&mut place.was_missed))));
+        }
+        settled
     }
 }
 
@@ -81,6 +182,8 @@ pub(super) struct Hosts {
     /// How long a request waits for a host while there is none.
     patience: Duration,
     notice: Notice,
+    /// A host is doubted, so that it matters who answers.
+    doubts: AtomicBool,
 }
 
 impl Hosts {
@@ -95,13 +198,15 @@ impl Hosts {
     pub(super) fn new(names: Vec<PathBytes>, patience: Duration, notice: Notice) -> Self {
         let state = State {
             places: names.iter().map(|_| Place::default()).collect(),
-            shares: vec![HostShare::default(); names.len()],
             shown: None,
+            turn: 0,
             none: None,
             is_closed: false,
+            is_ended: false,
         };
         let (state, changed, began) = (Mutex::new(state), Condvar::new(), Instant::now());
-        Self { names, state, changed, began, patience, notice }
+        let doubts = AtomicBool::new(false);
+        Self { names, state, changed, began, patience, notice, doubts }
     }
 
     pub(super) fn are_several(&self) -> bool {
@@ -120,7 +225,11 @@ impl Hosts {
         self.began.elapsed().as_millis() as u64
     }
 
-    /// Waits until a host has shown the root.
+    fn notice(&self, text: &str) {
+        (self.notice.0)(text);
+    }
+
+    /// Waits until a host has shown the root, and those before it could not.
     ///
     /// # Errors
     /// None of them could be reached; the error is that of the first one.
@@ -130,76 +239,74 @@ impl Hosts {
             if let Some(shown) = &state.shown {
                 return Ok(shown.clone());
             }
-            if state.places.iter().all(|place| place.failed.is_some()) {
+            if state.places.iter().all(|place| place.is_decided) {
                 let mut failed = state.places.iter_mut().filter_map(|place| place.failed.take());
-                return Err(failed.next().expect("there is a host"));
+                return Err(failed.next().expect("no host has shown its root"));
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// A host can be asked from now on.
-    ///
-    /// # Errors
-    /// It shows another tree than the first one.
-    pub(super) fn join(
-        &self,
-        number: usize,
-        line: Arc<dyn Line>,
-        shown: Shown,
-    ) -> Result<(), Fatal> {
+    /// A host has shown its root, and can be asked from now on if it is that of the first one.
+    pub(super) fn join(&self, number: usize, line: Arc<dyn Line>, shown: Shown) {
         let mut state = lock(&self.state);
-        let identity = shown.root.metadata.identity;
-        let first = state.shown.get_or_insert(shown);
-        if first.root.metadata.identity != identity {
-            let message = "it is not the file or directory that the first host has";
-            return Err(Fatal::refused(message, "name hosts that mount the same file system"));
+        if state.is_closed {
+            return;
         }
-        state.none = None;
         let place = &mut state.places[number];
-        place.line = Some(line);
+        place.candidate = Some((line, shown));
         place.epoch += 1;
-        place.failed = None;
-        let is_back = std::mem::take(&mut place.was_missed);
-        state.shares[number].forget();
+        (place.is_decided, place.failed) = (true, None);
+        let settled = state.settle();
         drop(state);
-        self.changed.notify_all();
-        if is_back {
-            self.notice(&format!("'{}' is used from now on", self.name(number)));
-        }
-        Ok(())
+        self.tell(settled);
     }
 
     /// A host cannot be used now.
     pub(super) fn cannot(&self, number: usize, why: Fatal) {
         let text = format!("'{}' is not used now: {why}", self.name(number));
-        tracing::debug!(text);
+        let is_refused = matches!(why, Fatal::Refused { .. });
         let mut state = lock(&self.state);
-        // The error of the last one ends the job.
-        let is_new = !state.places[number].was_missed;
-        let tells = is_new && state.places.iter().any(|place| place.line.is_some());
         let place = &mut state.places[number];
-        place.was_missed |= tells;
-        place.failed = Some(why);
+        let is_new = !std::mem::replace(&mut place.was_missed, true);
+        (place.is_decided, place.failed) = (true, Some(why));
+        place.is_refused |= is_refused;
+        let settled = state.settle();
+        // The error of the first one ends a job that none can serve.
+        let tells = is_new && !state.is_closed && self.are_some_left(&state);
         drop(state);
-        self.changed.notify_all();
         if tells {
-            self.notice(&format!("{text}; the job continues without it, and tries again"));
+            let rest =
+                if is_refused { "" } else { "; the job continues without it, and tries again" };
+            self.notice(&format!("{text}{rest}"));
+        }
+        self.tell(settled);
+    }
+
+    fn are_some_left(&self, state: &State) -> bool {
+        state.places.iter().any(|place| place.line.is_some() || !place.is_decided)
+            || state.shown.is_some()
+    }
+
+    fn tell(&self, settled: Vec<(usize, Result<bool, Fatal>)>) {
+        self.changed.notify_all();
+        for (number, admitted) in settled {
+            match admitted {
+                Ok(true) => self.notice(&format!("'{}' is used from now on", self.name(number))),
+                Ok(false) => {}
+                Err(why) => self.notice(&format!("'{}' is not used: {why}", self.name(number))),
+            }
         }
     }
 
-    fn notice(&self, text: &str) {
-        (self.notice.0)(text);
-    }
-
-    /// Chooses the host for a request about so many bytes.
+    /// Chooses the host for a request.
     ///
     /// # Errors
     /// There has been none for too long.
-    pub(super) fn choose(&self, choice: Choice, bytes: u64) -> Result<Chosen, Broken> {
+    pub(super) fn choose(&self, choice: Choice) -> Result<Chosen, Broken> {
         let mut state = lock(&self.state);
         loop {
-            if let Some(chosen) = state.choose(choice, bytes) {
+            if let Some(chosen) = state.choose(choice, self.now_ms()) {
                 return Ok(chosen);
             }
             let Some(left) = self.time_left(&state) else {
@@ -212,57 +319,94 @@ impl Hosts {
     }
 
     /// The same, if there is a host now.
-    pub(super) fn choose_now(&self, choice: Choice, bytes: u64) -> Option<Chosen> {
-        lock(&self.state).choose(choice, bytes)
+    pub(super) fn choose_now(&self, choice: Choice) -> Option<Chosen> {
+        lock(&self.state).choose(choice, self.now_ms())
     }
 
     /// How long requests still wait for a host; `None`: no longer.
     fn time_left(&self, state: &State) -> Option<Duration> {
         let passed = state.none.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed());
         let left = self.patience.checked_sub(passed).filter(|left| !left.is_zero());
-        left.filter(|_| !state.is_closed)
+        let may_come = !state.is_closed && !state.places.iter().all(|place| place.is_refused);
+        left.filter(|_| may_come)
     }
 
-    /// The connection with a host that was chosen is over. Only several hosts can do without one.
+    /// The connection with a host that was chosen is over, and another one is not wanted if it has sent what cannot be right.
     pub(super) fn lose(&self, chosen: &Chosen, why: &Broken) {
-        self.lose_number(chosen.number, chosen.epoch, &chosen.line.fatal(why).to_string());
+        self.lose_at(chosen.place, why);
     }
 
-    fn lose_number(&self, number: usize, epoch: u64, why: &str) {
+    fn lose_at(&self, at: At, why: &Broken) {
         let mut state = lock(&self.state);
         let is_closed = state.is_closed;
-        let place = &mut state.places[number];
-        if place.epoch != epoch || place.line.is_none() || is_closed {
+        let place = &mut state.places[at.number];
+        let Some(line) = place.line.take_if(|_| place.epoch == at.epoch && !is_closed) else {
             return;
-        }
-        let line = place.line.take();
+        };
         place.was_missed = true;
-        state.shares[number].forget();
+        place.is_refused |= matches!(why, Broken::Violation(_));
         let is_last = state.places.iter().all(|place| place.line.is_none());
+        let text = line.fatal(why).to_string();
         if is_last {
-            state.none = Some((why.to_owned(), Instant::now()));
+            state.none = Some((text.clone(), Instant::now()));
         }
         drop(state);
         self.changed.notify_all();
         // Dropping a connection may wait for a write.
         drop(line);
-        let rest = if is_last { "no host is left; trying again" } else { "the others continue" };
-        self.notice(&format!("{why}; {rest}"));
+        let rest = if is_last { "no host is left" } else { "the others continue" };
+        self.notice(&format!("{text}; {rest}"));
+    }
+
+    /// A host has not answered for long. Whether another one can be asked instead.
+    fn doubt(&self, at: At) -> bool {
+        let mut state = lock(&self.state);
+        let mut others = state.places.iter().enumerate();
+        if !others.any(|(number, place)| number != at.number && place.can_be_asked()) {
+            return false;
+        }
+        let place = &mut state.places[at.number];
+        let tells = place.epoch == at.epoch && !place.is_doubted();
+        if tells {
+            let longer = place.doubted.map_or(DOUBTED, |(_, pause)| DOUBTED_MAX.min(2 * pause));
+            place.doubted = Some((Instant::now() + longer, longer));
+            self.doubts.store(true, SeqCst);
+        }
+        drop(state);
+        if tells {
+            let name = self.name(at.number);
+            self.notice(&format!("'{name}' does not answer; the others are asked instead"));
+        }
+        true
+    }
+
+    /// A host has answered.
+    fn heard(&self, at: At) {
+        if !self.doubts.load(SeqCst) {
+            return;
+        }
+        let mut state = lock(&self.state);
+        let place = &mut state.places[at.number];
+        if place.epoch == at.epoch {
+            place.doubted = None;
+        }
+        self.doubts.store(state.places.iter().any(|place| place.doubted.is_some()), SeqCst);
     }
 
     /// Notes connections that are over though nobody has asked.
     fn check(&self) {
-        let lines: Vec<_> = {
+        let open: Vec<_> = {
             let state = lock(&self.state);
             let places = state.places.iter().enumerate();
             let open = places.filter_map(|(number, place)| {
-                Some((number, place.epoch, Arc::clone(place.line.as_ref()?)))
+                let at = At { number, epoch: place.epoch };
+                Some((at, Arc::clone(place.line.as_ref()?)))
             });
             open.collect()
         };
-        for (number, epoch, line) in lines {
+        for (at, line) in open {
             if let Some(why) = line.is_over() {
-                self.lose_number(number, epoch, &line.fatal(&why).to_string());
+                self.lose_at(at, &why);
             }
         }
     }
@@ -302,23 +446,33 @@ impl Hosts {
         open.into_iter().filter_map(|(name, line)| Some((named(name), line.report()?))).collect()
     }
 
-    /// Waits until the connection with a host was lost; `false`: all are closed.
-    pub(super) fn wait_until_lost(&self, number: usize) -> bool {
+    /// Waits as long as the connection with a host is there. Its thread must not end before the connection.
+    pub(super) fn keep(&self, number: usize) -> Kept {
         let mut state = lock(&self.state);
-        while !state.is_closed && state.places[number].line.is_some() {
+        loop {
+            let place = &state.places[number];
+            let has_ended = if state.is_closed { state.is_ended } else { place.is_refused };
+            if has_ended {
+                return Kept::End;
+            }
+            if !state.is_closed && place.line.is_none() && place.candidate.is_none() {
+                return Kept::Lost;
+            }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        !state.is_closed
     }
 
-    /// Waits before another attempt; `false`: all are closed.
-    pub(super) fn pause(&self, pause: Duration) -> bool {
+    /// Waits before another attempt to reach a host.
+    pub(super) fn pause(&self, number: usize, pause: Duration) -> Kept {
         let until = Instant::now() + pause;
         let mut state = lock(&self.state);
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if state.is_closed || left.is_zero() {
-                return !state.is_closed;
+            if state.is_closed || state.places[number].is_refused {
+                return Kept::End;
+            }
+            if left.is_zero() {
+                return Kept::Lost;
             }
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -329,57 +483,85 @@ impl Hosts {
     pub(super) fn close(&self) {
         let mut state = lock(&self.state);
         state.is_closed = true;
-        let lines: Vec<_> = state.places.iter_mut().map(|place| place.line.take()).collect();
+        let places = state.places.iter_mut();
+        let lines: Vec<_> =
+            places.map(|place| (place.line.take(), place.candidate.take())).collect();
         drop(state);
         self.changed.notify_all();
         drop(lines);
+        lock(&self.state).is_ended = true;
+        self.changed.notify_all();
     }
 }
 
-/// What a host owes for one request. Dropping it settles the rest.
+/// What a host owes for one request.
+#[derive(Debug)]
+struct Debt {
+    left: AtomicU64,
+    /// When something was asked or read last.
+    touched_ms: AtomicU64,
+    is_awaited: AtomicBool,
+}
+
+impl Debt {
+    /// The bytes that keep the host busy.
+    fn counts(&self, now_ms: u64) -> u64 {
+        let is_fresh = now_ms.saturating_sub(self.touched_ms.load(SeqCst)) < FORGOTTEN_MS;
+        if is_fresh || self.is_awaited.load(SeqCst) { self.left.load(SeqCst) } else { 0 }
+    }
+}
+
+/// A request to one of several hosts. Dropping it settles what it owes.
 #[derive(Debug)]
 pub(super) struct Owed {
     hosts: Arc<Hosts>,
-    chosen: Chosen,
-    left: Mutex<u64>,
+    at: At,
+    debt: Arc<Debt>,
 }
 
 impl Owed {
     /// A host was asked for about so many bytes.
-    pub(super) fn of(hosts: &Arc<Hosts>, chosen: Chosen, bytes: u64) -> Self {
-        let now = hosts.now_ms();
-        lock(&hosts.state).shares[chosen.number].asked(bytes, now);
-        Self { hosts: Arc::clone(hosts), chosen, left: Mutex::new(bytes) }
+    pub(super) fn of(hosts: &Arc<Hosts>, chosen: &Chosen, bytes: u64) -> Self {
+        let debt = Arc::new(Debt {
+            left: AtomicU64::new(bytes),
+            touched_ms: AtomicU64::new(hosts.now_ms()),
+            is_awaited: AtomicBool::new(false),
+        });
+        let at = chosen.place;
+        lock(&hosts.state).places[at.number].debts.push(Arc::clone(&debt));
+        Self { hosts: Arc::clone(hosts), at, debt }
     }
 
-    pub(super) fn chosen(&self) -> &Chosen {
-        &self.chosen
-    }
-
-    fn with_share(&self, change: impl FnOnce(&mut HostShare)) {
-        let mut state = lock(&self.hosts.state);
-        let number = self.chosen.number;
-        if state.places[number].epoch == self.chosen.epoch {
-            change(&mut state.shares[number]);
-        }
+    /// The answer is waited for, or it has come.
+    pub(super) fn is_awaited(&self, is_awaited: bool) {
+        self.debt.is_awaited.store(is_awaited, SeqCst);
+        self.debt.touched_ms.store(self.hosts.now_ms(), SeqCst);
     }
 
     /// So many bytes have come.
     pub(super) fn delivered(&self, bytes: u64) {
-        let mut left = lock(&self.left);
-        let settled = bytes.min(*left);
-        *left -= settled;
-        let now = self.hosts.now_ms();
-        self.with_share(|share| {
-            share.delivered(bytes, now);
-            share.settled(settled);
-        });
+        let left = self.debt.left.load(SeqCst);
+        self.debt.left.store(left.saturating_sub(bytes), SeqCst);
+    }
+
+    pub(super) fn heard(&self) {
+        self.hosts.heard(self.at);
+    }
+
+    /// It has not answered for long. Whether another one can be asked instead.
+    pub(super) fn doubt(&self) -> bool {
+        self.hosts.doubt(self.at)
+    }
+
+    /// The connection is over.
+    pub(super) fn lose(&self, why: &Broken) {
+        self.hosts.lose_at(self.at, why);
     }
 }
 
 impl Drop for Owed {
     fn drop(&mut self) {
-        let left = *lock(&self.left);
-        self.with_share(|share| share.settled(left));
+        let mut state = lock(&self.hosts.state);
+        state.places[self.at.number].debts.retain(|debt| !Arc::ptr_eq(debt, &self.debt));
     }
 }

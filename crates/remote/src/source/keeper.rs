@@ -1,17 +1,23 @@
 //! Keeps the connection with one of several hosts: makes it, and makes it again after it was lost.
 use dmover_model::Fatal;
 use dmover_schedule::thread;
-use dmover_wire::agent::{Begin, Begun, Request};
+use dmover_schedule::time::Instant;
+use dmover_wire::agent::{Begin, Begun, BegunShared};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::Line;
-use super::asking::begin;
-use super::hosts::{Hosts, Shown};
+use super::asking::begin_shared;
+use super::hosts::{Hosts, Kept, Shown};
 
 /// The pause before a host is tried again, the first and the last one.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LAST_PAUSE: Duration = Duration::from_mins(1);
+
+/// After a connection that has lasted so long, the host is tried again at once.
+const LASTED: Duration = Duration::from_mins(1);
+/// How long a host may take to show its root.
+const BEGIN_WITHIN: Duration = Duration::from_mins(1);
 
 /// Makes a connection with a host. The thread that calls it lives as long as the connection.
 pub type Connect = Box<dyn Fn() -> Result<Arc<dyn Line>, Fatal> + Send>;
@@ -35,16 +41,16 @@ pub(super) fn start(
 fn keep(hosts: &Hosts, (number, connect): (usize, &Connect), request: &Begin) {
     let mut pause = FIRST_PAUSE;
     loop {
+        let began = Instant::now();
         match connect_once(hosts, (number, connect), request) {
-            Ok(()) => {
-                pause = FIRST_PAUSE;
-                if !hosts.wait_until_lost(number) {
-                    return;
-                }
-            }
+            Ok(()) if hosts.keep(number) == Kept::End => return,
+            Ok(()) => {}
             Err(why) => hosts.cannot(number, why),
         }
-        if !hosts.pause(pause) {
+        if began.elapsed() > LASTED {
+            pause = FIRST_PAUSE;
+        }
+        if hosts.pause(number, pause) == Kept::End {
             return;
         }
         pause = LAST_PAUSE.min(pause * 2);
@@ -58,10 +64,12 @@ fn connect_once(
 ) -> Result<(), Fatal> {
     let line = connect()?;
     let sent = SystemTime::now();
-    match begin(&*line, &Request::BeginShared(request.clone()))? {
+    let BegunShared { begun, mounts } = begin_shared(&*line, request, BEGIN_WITHIN)?;
+    match begun {
         Begun::Root { root, clock } => {
             let times = (sent, SystemTime::now());
-            hosts.join(number, line, Shown { root, clock, times })
+            hosts.join(number, line, Shown { root, mounts, clock, times });
+            Ok(())
         }
         Begun::Refused { message, hint } => Err(Fatal::refused(message, hint)),
     }

@@ -1,5 +1,5 @@
 //! Content that is read in order: one request brings all of it.
-use dmover_model::{ByteRange, EntryError, Metadata};
+use dmover_model::{ByteRange, EntryError, ErrorClass, Metadata};
 use dmover_observe::lock;
 use dmover_schedule::sync::Mutex;
 use dmover_wire::agent::{ContentPart, FileAt, Request};
@@ -10,18 +10,18 @@ use std::sync::{Arc, Weak};
 
 use super::asking::{About, Asked, Asking};
 use super::hosts::Choice;
-use crate::joined::{receive_bytes, unreadable};
+use crate::joined::unreadable;
 
-/// The most streams of one file, for as many threads that read it.
+/// The most streams of one file for each host, for as many threads that read it.
 const FILE_STREAMS_MAX: usize = 16;
 /// The most streams of all files that wait to be read further. Each takes a channel, and a thread at the agent.
 const STREAMS_MAX: usize = 96;
 
-/// The most bytes of one request if several hosts share the work.
-const PIECE: u64 = 8 << 20;
+/// The most bytes of one request if several hosts share the work: what a channel takes before anything of it is read.
+const PIECE: u64 = 4 << 20;
 
-/// So many streams are opened ahead of what is read.
-const STREAMS_AHEAD_MAX: usize = STREAMS_MAX / 2;
+/// Streams are opened ahead of what is read while there are fewer than this for each host. As many readers keep all hosts busy.
+const STREAMS_AHEAD: usize = 3;
 
 /// The most announced ranges of a file that are kept: as many as threads read it.
 const RANGES_MAX: usize = 32;
@@ -45,15 +45,11 @@ impl Announced {
         ranges.push(range);
     }
 
-    fn has(&self, at: u64) -> bool {
-        lock(&self.0).iter().any(|range| (range.start..range.end).contains(&at))
-    }
-
-    /// Where a stream that begins here should end. Parts of announced ranges are announced as well.
-    fn end_from(&self, at: u64) -> u64 {
+    /// Where a stream that begins here should end; `None`: nothing was announced. Parts of announced ranges are announced as well.
+    fn end_of(&self, at: u64) -> Option<u64> {
         let ranges = lock(&self.0);
         let of = ranges.iter().filter(|range| (range.start..range.end).contains(&at));
-        of.map(|range| range.end).max().unwrap_or(u64::MAX)
+        of.map(|range| range.end).max()
     }
 }
 
@@ -133,16 +129,18 @@ impl Stream {
     }
 
     fn receive(&self, asking: &Asking, about: About<'_>) -> Result<Pending, EntryError> {
-        let fails = |why| asking.failed(about, &self.asked, why);
-        let message = receive_bytes(&self.asked.channel).map_err(fails)?;
-        self.asked.delivered(message.len() as u64);
+        let message = asking.receive_bytes(&self.asked, about)?;
         let part = decode_in_place::<ContentPart<&[u8]>>(&message);
-        Ok(match part.map_err(|error| fails(unreadable(&error)))? {
+        Ok(match part.map_err(|error| asking.failed(about, &self.asked, unreadable(&error)))? {
             ContentPart::Data(bytes) => {
+                self.asked.delivered(bytes.len() as u64);
                 let begin = message.len() - bytes.len();
                 Pending::Data(message, begin)
             }
-            ContentPart::Hole(length) => Pending::Hole(length),
+            ContentPart::Hole(length) => {
+                self.asked.delivered(length);
+                Pending::Hole(length)
+            }
             ContentPart::End(after) => Pending::End(after),
             ContentPart::Failed(error) => return Err(error),
         })
@@ -152,7 +150,7 @@ impl Stream {
     fn end(self, asking: &Asking, about: About<'_>) -> Result<Metadata, EntryError> {
         match self.receive(asking, about)? {
             Pending::End(after) => Ok(after),
-            _ => Err(asking.violation(about, "more came than was asked for")),
+            _ => Err(asking.violation(about, &self.asked, "more came than was asked for")),
         }
     }
 }
@@ -173,7 +171,7 @@ pub(super) fn read(
     let mut stream = match found {
         Some(stream) => stream,
         None => {
-            let range = (at, announced.end_from(at));
+            let range = (at, announced.end_of(at).unwrap_or(u64::MAX));
             let opened = Stream::open((asking, streams), file, range, (choice, about))?;
             streams.know(idle);
             opened
@@ -181,17 +179,29 @@ pub(super) fn read(
     };
     if stream.is_new {
         stream.is_new = false;
-        ask_ahead((asking, streams), (file, idle, announced), stream.end, about);
+        if let Some(limit) = announced.end_of(stream.at) {
+            let rest = (stream.end, limit.min(file.version.size));
+            ask_ahead((asking, streams), (file, idle), rest, about);
+        }
     }
     // A message may be shorter than what is wanted, and then the next one is probably there as well.
     let read = stream.read(buffer, asking, about)?;
     if stream.at >= stream.end {
         // What follows is asked for by itself.
-        return Ok((read, Some(stream.end(asking, about)?)));
+        let after = stream.end(asking, about)?;
+        if !asking.are_several() {
+            return Ok((read, Some(after)));
+        }
+        // Pieces are read at different times, perhaps by hosts that see different versions: each has to be of this one.
+        if after.version() != file.version {
+            let words = "the file changed while it was read";
+            return Err(asking.plain(about, ErrorClass::Changed, words));
+        }
+        return Ok((read, None));
     }
     let mut idle = lock(idle);
     idle.push(stream);
-    let surplus = (idle.len() > FILE_STREAMS_MAX).then(|| idle.remove(0));
+    let surplus = (idle.len() > FILE_STREAMS_MAX * asking.hosts()).then(|| idle.remove(0));
     drop(idle);
     drop(surplus);
     Ok((read, None))
@@ -200,18 +210,16 @@ pub(super) fn read(
 /// Asks for what follows a piece that begins to be read, so that each host has something to send.
 fn ask_ahead(
     (asking, streams): (&Asking, &OpenStreams),
-    (file, idle, announced): (&FileAt, &Idle, &Announced),
-    after: u64,
+    (file, idle): (&FileAt, &Idle),
+    (after, limit): (u64, u64),
     about: About<'_>,
 ) {
-    let limit = announced.end_from(after).min(file.version.size);
-    // What was not announced may not be wanted, and many readers keep all hosts busy.
-    if !announced.has(after) || streams.count.load(SeqCst) >= STREAMS_AHEAD_MAX {
-        return;
-    }
     let others = asking.hosts().saturating_sub(1) as u64;
     let starts = (0..others).map(|piece| after.saturating_add(piece * PIECE));
     for start in starts.take_while(|start| *start < limit) {
+        if streams.count.load(SeqCst) >= STREAMS_AHEAD * asking.hosts() {
+            return;
+        }
         if lock(idle).iter().any(|stream| stream.at == start) {
             continue;
         }

@@ -5,7 +5,7 @@ use dmover_schedule::sync::Mutex;
 use dmover_schedule::time::Instant;
 use dmover_tree::Needs;
 use dmover_wire::agent::{
-    DirectoryAt, Request, SHORT_MAX, WALK_ENTRIES, WALK_MAX, WALKED_ENTRIES_MAX, WalkPart, Walked,
+    DirectoryAt, Request, WALK_ENTRIES, WALK_MAX, WALKED_ENTRIES_MAX, WalkPart, Walked,
     WalkedDirectory,
 };
 use std::collections::{HashMap, HashSet};
@@ -24,9 +24,6 @@ const STUCK: Duration = Duration::from_secs(10);
 /// How long the answers count. What a directory has got since is found by the next pass, and a name is looked at again
 /// before anything is deleted because a list lacks it.
 const FRESH: Duration = Duration::from_secs(30);
-
-/// About how many bytes an entry has in an answer.
-const ENTRY_BYTES: u64 = 128;
 
 /// A request about directories, and what has come of its answers.
 #[derive(Debug)]
@@ -49,17 +46,6 @@ struct State {
     directories: usize,
     entries: usize,
     is_over: bool,
-}
-
-/// About how many bytes a part has.
-fn bytes_of(part: &WalkPart) -> u64 {
-    let found = part.directories.iter().filter_map(|walked| walked.found.as_ref());
-    found
-        .map(|found| {
-            let files = found.heads.iter().map(|(_, head)| head.metadata.size.min(SHORT_MAX));
-            files.sum::<u64>() + found.entries.len() as u64 * ENTRY_BYTES
-        })
-        .sum()
 }
 
 impl Walk {
@@ -112,9 +98,7 @@ impl Walk {
                 }
             };
             let none = WalkPart { is_last: true, ..WalkPart::default() };
-            let part = part.unwrap_or(none);
-            open.delivered(bytes_of(&part));
-            let WalkPart { directories, is_last } = part;
+            let WalkPart { directories, is_last } = part.unwrap_or(none);
             state.is_over |= is_last;
             let ended = if is_last { asked.take() } else { None };
             let found = directories.into_iter().map(|Walked { path, found }| (path, found));

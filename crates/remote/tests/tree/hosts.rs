@@ -3,10 +3,14 @@ use dmover_model::{
     ByteRange, Digest, ErrorClass, Fatal, FollowLinks, HashType, PathBytes, Shape, TreePath,
 };
 use dmover_net::Notice;
+use dmover_net::connection::{Broken, Channel};
 use dmover_remote::{Connect, Line, RemoteSource};
 use dmover_tree::{Needs, RemoteDirectory, RemoteTree};
+use dmover_wire::agent::Request;
+use dmover_wire::decode;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -16,38 +20,90 @@ use super::reading::all;
 /// How long what happens on other threads may take.
 const SOON: Duration = Duration::from_secs(30);
 
-/// The connections that were made with a host, and whether more can be made.
-type Made = (Vec<Arc<Near>>, bool);
+/// A host.
+struct At {
+    /// The connections that were made with it.
+    made: Vec<Arc<Near>>,
+    /// More can be made.
+    is_up: bool,
+    /// How long a login takes.
+    delay: Duration,
+}
 
 /// Hosts that have a tree, and what the user is told of them.
 #[derive(Default)]
 struct Site {
     roots: Vec<PathBuf>,
-    made: Arc<Mutex<Vec<Made>>>,
+    hosts: Arc<Mutex<Vec<At>>>,
     told: Arc<Mutex<Vec<String>>>,
+    /// Each connection ends when something is asked on it.
+    ends: Arc<AtomicBool>,
+    /// How many walks were asked for.
+    walks: Arc<AtomicUsize>,
+}
+
+/// A connection that may end when something is asked on it.
+#[derive(Debug)]
+struct Ended {
+    near: Arc<Near>,
+    ends: Arc<AtomicBool>,
+    /// How many walks were asked for.
+    walks: Arc<AtomicUsize>,
+}
+
+impl Line for Ended {
+    fn request(&self, message: &[u8]) -> Result<Channel, Broken> {
+        // To begin is not enough, or there would be no connections.
+        let begins = matches!(decode(message), Ok(Request::BeginShared(_)));
+        if self.ends.load(SeqCst) && !begins {
+            self.near.cut();
+        }
+        self.near.request(message)
+    }
+
+    fn request_ahead(&self, message: &[u8]) -> Result<Option<Channel>, Broken> {
+        if matches!(decode(message), Ok(Request::Walk { .. })) {
+            self.walks.fetch_add(1, SeqCst);
+        }
+        self.near.request_ahead(message)
+    }
+
+    fn is_over(&self) -> Option<Broken> {
+        self.near.is_over()
+    }
+
+    fn fatal(&self, why: &Broken) -> Fatal {
+        self.near.fatal(why)
+    }
 }
 
 impl Site {
     fn of(roots: &[&Path]) -> Self {
-        let made = roots.iter().map(|_| (Vec::new(), true)).collect();
+        let host = |_: &&Path| At { made: Vec::new(), is_up: true, delay: Duration::ZERO };
         Self {
             roots: roots.iter().map(|root| root.to_path_buf()).collect(),
-            made: Arc::new(Mutex::new(made)),
+            hosts: Arc::new(Mutex::new(roots.iter().map(host).collect())),
             told: Arc::default(),
+            ends: Arc::default(),
+            walks: Arc::default(),
         }
     }
 
     fn open(&self, patience: Duration) -> Result<RemoteSource, Fatal> {
         let connect = |(number, root): (usize, &PathBuf)| {
-            let (made, root) = (Arc::clone(&self.made), root.clone());
+            let (hosts, root) = (Arc::clone(&self.hosts), root.clone());
+            let (ends, walks) = (Arc::clone(&self.ends), Arc::clone(&self.walks));
             let connect: Connect = Box::new(move || {
-                let mut made = made.lock().unwrap();
-                if !made[number].1 {
+                let delay = hosts.lock().unwrap()[number].delay;
+                std::thread::sleep(delay); // A slow login, so no poll.
+                let mut hosts = hosts.lock().unwrap();
+                if !hosts[number].is_up {
                     return Err(Fatal::unavailable(format!("h{number} is down"), "wait"));
                 }
                 let near = Near::to(&root);
-                made[number].0.push(Arc::clone(&near));
-                Ok(near as Arc<dyn Line>)
+                hosts[number].made.push(Arc::clone(&near));
+                let (ends, walks) = (Arc::clone(&ends), Arc::clone(&walks));
+                Ok(Arc::new(Ended { near, ends, walks }) as Arc<dyn Line>)
             });
             (PathBytes(format!("h{number}:/tree").into_bytes()), connect)
         };
@@ -60,21 +116,34 @@ impl Site {
     }
 
     fn shut(&self, number: usize) {
-        self.made.lock().unwrap()[number].1 = false;
+        self.hosts.lock().unwrap()[number].is_up = false;
+    }
+
+    fn delay(&self, number: usize, delay: Duration) {
+        self.hosts.lock().unwrap()[number].delay = delay;
     }
 
     fn cut(&self, number: usize) {
-        self.made.lock().unwrap()[number].0.last().unwrap().cut();
+        self.hosts.lock().unwrap()[number].made.last().unwrap().cut();
+    }
+
+    /// Requests to a host are not answered from now on, and its connection stays.
+    fn hang(&self, number: usize) {
+        self.hosts.lock().unwrap()[number].made.last().unwrap().hang();
     }
 
     fn connections(&self, number: usize) -> usize {
-        self.made.lock().unwrap()[number].0.len()
+        self.hosts.lock().unwrap()[number].made.len()
     }
 
     /// Requests to a host since the last call.
     fn requests(&self, number: usize) -> usize {
-        let made = self.made.lock().unwrap();
-        made[number].0.iter().map(|near| near.requests()).sum()
+        let hosts = self.hosts.lock().unwrap();
+        hosts[number].made.iter().map(|near| near.requests()).sum()
+    }
+
+    fn wait_until_told(&self, words: &str) {
+        self.wait_for(|| self.told.lock().unwrap().iter().any(|text| text.contains(words)));
     }
 
     fn wait_for(&self, what: impl Fn() -> bool) {
@@ -190,8 +259,9 @@ fn sha256sum(path: &Path) -> Digest {
 #[test]
 fn a_list_that_another_host_continues_has_each_name_once() {
     let root = scratch();
-    for number in 0..20_000 {
-        std::fs::create_dir(root.path().join(format!("d{number}"))).unwrap();
+    // Longer than what is sent before anything is taken.
+    for number in 0..200_000 {
+        std::fs::write(root.path().join(format!("{number}")), b"").unwrap();
     }
     let site = Site::of(&[root.path(); 2]);
     let tree = site.open(SOON).unwrap();
@@ -210,7 +280,8 @@ fn a_list_that_another_host_continues_has_each_name_once() {
     names.sort();
     let all = names.len();
     names.dedup();
-    assert_eq!((names.len(), all), (20_000, 20_000));
+    assert_eq!((names.len(), all), (200_000, 200_000));
+    assert!(site.requests(1) > 0, "the list has come before the cut");
 }
 
 #[test]
@@ -246,7 +317,7 @@ fn a_host_that_comes_back_is_used_again() {
     site.cut(0);
     // Whoever looks at the connections finds that one is over.
     site.wait_for(|| tree.lost().is_none() && site.connections(0) == 2);
-    site.wait_for(|| site.told.lock().unwrap().iter().any(|text| text.contains("from now on")));
+    site.wait_until_told("from now on");
     site.shut(1);
     site.cut(1);
     let top = tree.open(&TreePath::root(), false).unwrap();
@@ -280,24 +351,115 @@ fn without_any_host_requests_wait_and_then_the_tree_is_lost() {
 }
 
 #[test]
-fn a_host_with_another_tree_is_not_used() {
+fn the_first_host_decides_what_the_tree_is() {
     let (root, other) = (scratch(), scratch());
     std::fs::write(root.path().join("f"), b"x").unwrap();
-    let site = Site::of(&[root.path(), root.path()]);
+    std::fs::write(other.path().join("other"), b"x").unwrap();
+    for order in [[&root, &other], [&other, &root]] {
+        let site = Site::of(&order.map(|root| root.path()));
+        // The second one answers long before the first one.
+        site.delay(0, Duration::from_millis(200));
+        let tree = site.open(SOON).unwrap();
+        let top = tree.open(&TreePath::root(), false).unwrap();
+        let expected = if order[0].path() == root.path() { &b"f"[..] } else { b"other" };
+        assert_eq!(names_in(&*top), [expected]);
+        site.wait_until_told("'h1:/tree' is not used: its tree is not that of the first host");
+    }
+}
+
+#[test]
+fn a_file_that_changes_between_its_pieces_is_not_taken_for_one_version() {
+    let root = scratch();
+    let bytes = large(root.path(), 12);
+    let site = Site::of(&[root.path(); 2]);
     let tree = site.open(SOON).unwrap();
     site.wait_until_all_are_there();
-    let site = Site { roots: vec![root.path().into(), other.path().into()], ..site };
-    drop(tree);
+    let file = tree.open(&TreePath::root(), false).unwrap().open_file(b"large", false).unwrap();
+    let before = file.metadata().version();
+    file.will_read(ByteRange { start: 0, end: bytes.len() as u64 });
+    let mut buffer = vec![0; 1 << 20];
+    // All pieces are asked for with this, and what comes of them is here soon after.
+    let mut at = file.read(0, &mut buffer).unwrap();
+    site.wait_for(|| (0..2).map(|number| site.requests(number)).sum::<usize>() > 0);
+    std::thread::sleep(Duration::from_millis(100)); // Only makes it likely that pieces have come, so no poll.
+    let changed = std::fs::File::options().write(true).open(root.path().join("large")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&changed, b"new", 3 << 20).unwrap();
+    let failed = loop {
+        match file.read(at as u64, &mut buffer) {
+            Ok(0) => break false,
+            Ok(read) => at += read,
+            Err(error) => {
+                assert_eq!(error.class, ErrorClass::Changed, "{error}");
+                break true;
+            }
+        }
+    };
+    assert!(failed || file.now().unwrap().version() != before);
+}
+
+#[test]
+fn digests_of_another_version_are_refused() {
+    let root = scratch();
+    let bytes = large(root.path(), 4);
+    let site = Site::of(&[root.path(); 2]);
     let tree = site.open(SOON).unwrap();
-    site.wait_for(|| {
-        site.told.lock().unwrap().iter().any(|text| text.contains("not the file or directory"))
-    });
-    let first = tree.root().metadata.identity;
-    let inode =
-        |path: &Path| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap());
-    let expected = if first.inode == inode(root.path()) { &b"f"[..] } else { b"" };
+    site.wait_until_all_are_there();
+    let file = tree.open(&TreePath::root(), false).unwrap().open_file(b"large", false).unwrap();
+    let length = bytes.len() as u64;
+    let shape = Shape::plain(HashType::Sha256, length, length);
+    let whole = ByteRange { start: 0, end: length };
+    assert!(file.digests(&[shape], 0, whole, &mut |_| Ok(())).is_ok());
+    std::fs::write(root.path().join("large"), &bytes).unwrap();
+    let error = file.digests(&[shape], 0, whole, &mut |_| Ok(())).unwrap_err();
+    assert_eq!(error.class, ErrorClass::Changed);
+}
+
+#[test]
+fn one_reader_is_sent_pieces_by_all_hosts() {
+    let root = scratch();
+    let bytes = large(root.path(), 64);
+    let site = Site::of(&[root.path(); 3]);
+    let tree = site.open(SOON).unwrap();
+    site.wait_until_all_are_there();
+    let file = tree.open(&TreePath::root(), false).unwrap().open_file(b"large", false).unwrap();
+    for number in 0..3 {
+        site.requests(number);
+    }
+    file.will_read(ByteRange { start: 0, end: bytes.len() as u64 });
+    assert!(all(&*file, 0, 1 << 20) == bytes);
+    let asked: Vec<_> = (0..3).map(|number| site.requests(number)).collect();
+    assert!(asked.iter().all(|asked| *asked > 1), "{asked:?}");
+    // Nothing is asked for twice: 16 pieces.
+    assert!(asked.iter().sum::<usize>() < 20, "{asked:?}");
+}
+
+#[test]
+fn a_host_that_hangs_is_not_waited_for() {
+    let root = scratch();
+    let bytes = large(root.path(), 24);
+    let site = Site::of(&[root.path(); 2]);
+    let tree = site.open(SOON).unwrap();
+    site.wait_until_all_are_there();
     let top = tree.open(&TreePath::root(), false).unwrap();
-    assert_eq!(names_in(&*top).concat(), expected);
+    let file = top.open_file(b"large", false).unwrap();
+    site.hang(1);
+    file.will_read(ByteRange { start: 0, end: bytes.len() as u64 });
+    assert!(all(&*file, 0, 1 << 20) == bytes);
+    site.wait_until_told("'h1:/tree' does not answer; the others are asked instead");
+    assert!(tree.lost().is_none());
+}
+
+#[test]
+fn a_request_that_ends_every_agent_is_given_up() {
+    let root = scratch();
+    std::fs::write(root.path().join("f"), b"x").unwrap();
+    let site = Site::of(&[root.path(); 2]);
+    let tree = site.open(Duration::from_mins(5)).unwrap();
+    site.wait_until_all_are_there();
+    site.ends.store(true, SeqCst);
+    let error = tree.open(&TreePath::root(), false).unwrap_err();
+    assert_eq!(error.class, ErrorClass::Cancelled);
+    assert!(site.connections(0) < 9);
 }
 
 #[test]
@@ -318,10 +480,10 @@ fn hosts_that_are_down_are_skipped_unless_all_are() {
 #[test]
 fn walks_of_a_lost_host_cost_nothing_but_time() {
     let root = scratch();
-    for directory in 0..40 {
-        let directory = root.path().join(format!("d{directory:02}"));
+    for directory in 0..400 {
+        let directory = root.path().join(format!("d{directory:03}"));
         std::fs::create_dir(&directory).unwrap();
-        for file in 0..20 {
+        for file in 0..3 {
             std::fs::write(directory.join(format!("f{file}")), [7; 3000]).unwrap();
         }
     }
@@ -337,6 +499,7 @@ fn walks_of_a_lost_host_cost_nothing_but_time() {
         if number == 3 {
             site.shut(0);
             site.cut(0);
+            site.walks.store(0, SeqCst);
         }
         let below = top.enter(name, false).unwrap();
         for file in names_in(&*below) {
@@ -344,6 +507,5 @@ fn walks_of_a_lost_host_cost_nothing_but_time() {
             assert_eq!(all(&*file, 0, 4000), [7; 3000]);
         }
     }
-    // Walks are still asked for after the loss.
-    assert!(site.requests(1) > 0);
+    assert!(site.walks.load(SeqCst) > 0, "no walks after the loss");
 }

@@ -9,7 +9,8 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 
 /// An agent of a version without walks.
 #[derive(Debug)]
@@ -24,12 +25,29 @@ impl Service for Older {
     }
 }
 
+/// An agent whose file system may stop to answer.
+struct Hanging {
+    service: Arc<dyn Service>,
+    hangs: Arc<AtomicBool>,
+}
+
+impl Service for Hanging {
+    fn serve(&self, request: &[u8], channel: &Arc<Channel>) -> Result<(), Broken> {
+        while self.hangs.load(SeqCst) {
+            // Until the process ends: poll.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.service.serve(request, channel)
+    }
+}
+
 /// A connection that counts requests.
 #[derive(Debug)]
 pub struct Near {
     connection: Connection,
     stream: UnixStream,
     requests: AtomicUsize,
+    hangs: Arc<AtomicBool>,
 }
 
 impl Near {
@@ -63,12 +81,14 @@ impl Near {
     ) -> Arc<Self> {
         let (stream, there) = UnixStream::pair().unwrap();
         let mut own = Hello { channels_max, ..Hello::of_this_program("1") };
+        let hangs = Arc::new(AtomicBool::new(false));
         std::thread::spawn({
-            let own = own.clone();
+            let (own, hangs) = (own.clone(), Arc::clone(&hangs));
             move || {
                 let input = there.try_clone().unwrap();
                 dmover_net::agent::run(input, there, (own, Vec::new()), |peer| {
-                    Ok(dmover_net::agent::Role::Serves(service(peer.root.clone())))
+                    let service = service(peer.root.clone());
+                    Ok(dmover_net::agent::Role::Serves(Arc::new(Hanging { service, hangs })))
                 })
             }
         });
@@ -79,12 +99,17 @@ impl Near {
         let hang_up = Box::new(move |_| drop(ends.shutdown(Shutdown::Both)));
         let link = Link { input: Box::new(input), output: Box::new(output), hang_up, report: None };
         let connection = Connection::asking(link, own.terms_with(&peer)).unwrap();
-        Arc::new(Self { connection, stream, requests: AtomicUsize::new(0) })
+        Arc::new(Self { connection, stream, requests: AtomicUsize::new(0), hangs })
     }
 
     /// Cuts the connection, as a network does.
     pub fn cut(&self) {
         self.stream.shutdown(Shutdown::Both).unwrap();
+    }
+
+    /// The file system at the other side does not answer any more.
+    pub fn hang(&self) {
+        self.hangs.store(true, SeqCst);
     }
 
     /// How many requests were sent since the last call.
