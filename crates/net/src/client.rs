@@ -140,6 +140,11 @@ impl RemoteAgent {
         self.connection.request_ahead(message)
     }
 
+    /// The bytes of all messages that have come.
+    pub fn received(&self) -> u64 {
+        self.connection.received()
+    }
+
     /// What is known of what carries the connection.
     pub fn report(&self) -> Option<ConnectionReport> {
         let report = self.connection.report()?;

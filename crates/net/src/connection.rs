@@ -186,6 +186,7 @@ impl Connection {
             vacancy: Condvar::new(),
             grown: Arc::default(),
             largest_window: AtomicU64::new(0),
+            received: AtomicU64::new(0),
             terms,
             asks: accept.is_none(),
             start: Instant::now(),
@@ -232,6 +233,11 @@ impl Connection {
                 None => over = wait(&self.shared.ended, over),
             }
         }
+    }
+
+    /// The bytes of all messages that have come.
+    pub fn received(&self) -> u64 {
+        self.shared.received.load(Relaxed)
     }
 
     /// What is known of what carries it.
@@ -301,6 +307,8 @@ struct Shared {
     grown: Arc<AtomicU64>,
     /// What the window of a channel had to become.
     largest_window: AtomicU64,
+    /// The bytes of all messages that have come.
+    received: AtomicU64,
     terms: Terms,
     /// This side sends the requests.
     asks: bool,

@@ -193,7 +193,7 @@ impl DelegatedSources {
         several: &[(u32, ThirdHost)],
         opening: Opening,
     ) -> Result<RemoteSource, Fatal> {
-        let shared = SharedOptions::of(&self.options)?;
+        let shared = SharedOptions::of(&self.options, several.len() as u32)?;
         let hosts = several.iter().cloned().map(|host| {
             let named = PathBytes(host.1.name.clone().into_bytes());
             let (connection, options) = (Arc::clone(&self.connection), shared.each.clone());

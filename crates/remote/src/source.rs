@@ -56,6 +56,11 @@ pub trait Line: Debug + Send + Sync {
     fn report(&self) -> Option<ConnectionReport> {
         None
     }
+
+    /// The bytes of all messages that have come; zero: they are not counted.
+    fn received(&self) -> u64 {
+        0
+    }
 }
 
 impl Line for RemoteAgent {
@@ -77,6 +82,10 @@ impl Line for RemoteAgent {
 
     fn report(&self) -> Option<ConnectionReport> {
         Self::report(self)
+    }
+
+    fn received(&self) -> u64 {
+        Self::received(self)
     }
 }
 

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use crate::source::{Connect, Opening, RemoteSource};
 
+/// The fewest data streams to each of several hosts, unless the user has chosen.
+const STREAMS_LEAST: u32 = 4;
 /// The limit for a login at one of several hosts. Several programs that ask for passwords at the same time help nobody.
 const LOGIN_WITHIN: Duration = Duration::from_mins(1);
 
@@ -43,7 +45,7 @@ impl RemoteTrees for Sources {
             let agent = RemoteAgent::connect(&host, &path, &self.options)?;
             return Ok(Arc::new(RemoteSource::open(Arc::new(agent), opening)?));
         }
-        let shared = SharedOptions::of(&self.options)?;
+        let shared = SharedOptions::of(&self.options, 1 + others.len() as u32)?;
         let hosts = std::iter::once(host).chain(others).map(|host| {
             let named = PathBytes([host.shown().as_bytes(), b":", &path.0].concat());
             let (path, options) = (path.clone(), shared.each.clone());
@@ -68,16 +70,23 @@ pub(crate) struct SharedOptions {
 }
 
 impl SharedOptions {
+    /// For so many hosts.
+    ///
     /// # Errors
     /// An option names an address of one host.
-    pub(crate) fn of(options: &ConnectOptions) -> Result<Self, Fatal> {
+    pub(crate) fn of(options: &ConnectOptions, hosts: u32) -> Result<Self, Fatal> {
         let mut each = options.clone();
-        let settings = &each.streams.settings;
+        let settings = &mut each.streams.settings;
         if !settings.addresses.is_empty() {
             let message = "--data-address names addresses of one host, and SOURCE is on several";
             return Err(Fatal::refused(message, "omit it, or name the hosts by these addresses"));
         }
         let patience = Duration::from_millis(settings.patience_ms.into());
+        if settings.grows {
+            // Together they have as many as one host, and what comes in turns makes losses that more streams would not mend.
+            settings.count = settings.count.div_ceil(hosts).max(STREAMS_LEAST);
+            settings.grows = false;
+        }
         each.hello_within = Some(each.hello_within.unwrap_or(LOGIN_WITHIN).min(LOGIN_WITHIN));
         let source = (patience, options.streams.notice.clone());
         Ok(Self { each, source })

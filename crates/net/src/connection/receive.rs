@@ -122,6 +122,7 @@ impl Receiver<'_> {
         }
         debug_assert!(cost(header.length) <= u64::from(self.shared.terms.own_window_max));
         state.deliver(header.read_payload(&mut self.input)?);
+        self.shared.received.fetch_add(header.length as u64, Relaxed);
         Ok(())
     }
 

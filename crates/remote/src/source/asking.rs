@@ -235,7 +235,8 @@ impl Asking {
         if let Some(why) = known {
             return Err(self.broken(about, why));
         }
-        let chosen = self.hosts.choose(choice).map_err(|why| self.broken(about, why))?;
+        let chosen =
+            self.hosts.choose(choice, bytes_of(request)).map_err(|why| self.broken(about, why))?;
         match chosen.line.request(&message).and_then(complete) {
             Ok(channel) => Ok(Asked { channel, owed: self.owed(&chosen, request) }),
             Err(Broken::Cancelled(words)) => Err(self.plain(about, ErrorClass::Other, words)),
@@ -255,7 +256,7 @@ impl Asking {
             return None;
         }
         // Lists and heads decide what is copied.
-        let chosen = self.hosts.choose_now(Choice::First)?;
+        let chosen = self.hosts.first_now()?;
         let channel = chosen.line.request_ahead(&message).ok().flatten()?;
         let channel = complete(channel).ok()?;
         Some(Asked { channel, owed: self.owed(&chosen, request) })

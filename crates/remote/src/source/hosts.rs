@@ -3,7 +3,7 @@ use dmover_model::{ConnectionReport, Fatal, PathBytes, Timestamp};
 use dmover_net::Notice;
 use dmover_net::connection::Broken;
 use dmover_observe::lock;
-use dmover_plan::host_share::least_owing;
+use dmover_plan::host_share::{Able, Delivery, first_to_deliver};
 use dmover_schedule::sync::{Condvar, Mutex};
 use dmover_schedule::time::Instant;
 use dmover_tree::RemoteRoot;
@@ -25,7 +25,7 @@ const FORGOTTEN_MS: u64 = 500;
 pub(super) enum Choice {
     /// The first one that can be reached: all that decides what is copied comes from one host.
     First,
-    /// The one that owes least.
+    /// The one that will have answered first.
     Any,
 }
 
@@ -91,6 +91,7 @@ struct Place {
     /// It does not answer: until when it is not asked, and for how long that is.
     doubted: Option<(Instant, Duration)>,
     debts: Vec<Arc<Debt>>,
+    delivery: Delivery,
 }
 
 impl Place {
@@ -122,7 +123,7 @@ struct State {
 }
 
 impl State {
-    fn choose(&mut self, choice: Choice, now_ms: u64) -> Option<Chosen> {
+    fn choose(&mut self, choice: Choice, bytes: u64, now_ms: u64) -> Option<Chosen> {
         // If all are doubted, they are asked all the same.
         let some = self.places.iter().any(Place::can_be_asked);
         let may = |place: &Place| if some { place.can_be_asked() } else { place.line.is_some() };
@@ -130,8 +131,17 @@ impl State {
             Choice::First => self.places.iter().position(may),
             Choice::Any => {
                 self.turn = self.turn.wrapping_add(1);
-                let owed = self.places.iter().map(|place| may(place).then(|| place.owes(now_ms)));
-                least_owing(&owed.collect::<Vec<_>>(), self.turn)
+                for place in &mut self.places {
+                    if let Some(line) = &place.line {
+                        place.delivery.received(line.received(), now_ms);
+                    }
+                }
+                let able = self.places.iter().map(|place| {
+                    let owes = may(place).then(|| place.owes(now_ms))?;
+                    Some(Able { owes, delivery: &place.delivery })
+                });
+                let hosts: Vec<_> = able.collect();
+                first_to_deliver(&hosts, bytes, self.turn)
             }
         }?;
         let Place { line, epoch, .. } = &self.places[number];
@@ -163,6 +173,7 @@ impl State {
                 continue;
             }
             place.line = Some(line);
+            place.delivery = Delivery::default();
             place.doubted = None;
             self.none = None;
             settled.push((number, Ok(std::mem::take(&mut place.was_missed))));
@@ -299,14 +310,14 @@ impl Hosts {
         }
     }
 
-    /// Chooses the host for a request.
+    /// Chooses the host for a request about so many bytes.
     ///
     /// # Errors
     /// There has been none for too long.
-    pub(super) fn choose(&self, choice: Choice) -> Result<Chosen, Broken> {
+    pub(super) fn choose(&self, choice: Choice, bytes: u64) -> Result<Chosen, Broken> {
         let mut state = lock(&self.state);
         loop {
-            if let Some(chosen) = state.choose(choice, self.now_ms()) {
+            if let Some(chosen) = state.choose(choice, bytes, self.now_ms()) {
                 return Ok(chosen);
             }
             let Some(left) = self.time_left(&state) else {
@@ -318,9 +329,9 @@ impl Hosts {
         }
     }
 
-    /// The same, if there is a host now.
-    pub(super) fn choose_now(&self, choice: Choice) -> Option<Chosen> {
-        lock(&self.state).choose(choice, self.now_ms())
+    /// The first host, if there is one now.
+    pub(super) fn first_now(&self) -> Option<Chosen> {
+        lock(&self.state).choose(Choice::First, 0, self.now_ms())
     }
 
     /// How long requests still wait for a host; `None`: no longer.

@@ -21,7 +21,7 @@ const STREAMS_MAX: usize = 96;
 const PIECE: u64 = 4 << 20;
 
 /// Streams are opened ahead of what is read while there are fewer than this for each host. As many readers keep all hosts busy.
-const STREAMS_AHEAD: usize = 3;
+const STREAMS_AHEAD: usize = 8;
 
 /// The most announced ranges of a file that are kept: as many as threads read it.
 const RANGES_MAX: usize = 32;
