@@ -144,7 +144,7 @@ impl TreeService {
     fn mounts_below(&self, root: &RemoteRoot) -> Vec<SharedMount> {
         let is_directory = root.metadata.kind == EntryKind::Directory;
         let tree = self.tree().filter(|_| is_directory);
-        tree.map_or_else(Vec::new, |tree| tree.mounts_in(&root.canonical.to_path()))
+        tree.map_or_else(Vec::new, |tree| tree.host.mounts_in(&root.canonical.to_path()))
     }
 
     fn tree(&self) -> Option<Arc<Tree>> {

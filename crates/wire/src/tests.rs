@@ -14,8 +14,8 @@ use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
 use super::agent::{
-    Answer, Begun, ContentPart, DigestPart, Head, Inspection, ListPart, Measured, PIECES_MAX,
-    RelayAnswer, Request, SHORT_MAX, WalkPart, encode_content, encode_content_into,
+    Answer, Begun, BegunShared, ContentPart, DigestPart, Head, Inspection, ListPart, Measured,
+    PIECES_MAX, RelayAnswer, Request, SHORT_MAX, WalkPart, encode_content, encode_content_into,
 };
 use super::delegation::{DelegateRequest, DelegatedJob, ThirdHosts};
 use super::encoding::from_plain;
@@ -28,7 +28,7 @@ macro_rules! for_each_message {
         for_each_message!(@ $function $arguments Call Reply TaskMessage OutcomeMessage LogMessage
             Broadcast PoolMessage Request Begun Inspection MetadataAnswer Looks AttributesAnswer
             HeadAnswers WalkPart ListPart ContentPart NextDataAnswer DigestPart DelegateRequest DelegatedJob
-            ThirdHosts RelayAnswer Measured)
+            ThirdHosts RelayAnswer Measured BegunShared)
     };
     (@ $function:ident $arguments:tt $($type:ident)*) => {
         $($function::<$type> $arguments;)*

@@ -4,6 +4,7 @@ use dmover_local::end::{Local, LocalEnd, Rules};
 use dmover_local::layout::DefaultLayout;
 use dmover_local::mounts::{MountTable, UNSEEN, names_of};
 use dmover_local::privilege::Privilege;
+use dmover_local::submounts::mounted_in;
 use dmover_local::unflushed::Unflushed;
 use dmover_model::{AttributeSet, CopyPolicy, FileSystemName, MountId, PathBytes, Timestamp};
 use dmover_observe::lock;
@@ -11,7 +12,9 @@ use dmover_plan::history::History;
 use dmover_plan::idmap::IdentityMap;
 use dmover_schedule::sync::Mutex;
 use dmover_tree::{Reports, VolumeNumbers};
+use dmover_wire::agent::SharedMount;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Set in the number of each file system of another host; those of the job's own file systems are small.
@@ -46,19 +49,23 @@ impl HashedNumbers {
     }
 
     fn hashed(&self, device: u64) -> MountId {
-        let name = match self.numbering {
-            Numbering::OfHost => None,
+        match self.numbering {
+            Numbering::OfHost => number_of(&self.host, &device.to_le_bytes()),
             // The last one is known beyond this kernel, if there is one.
-            Numbering::OfAllHosts => names_of(device).pop(),
-        };
-        match name {
-            Some(FileSystemName::Shared(name)) => number_of(&self.host, name.as_bytes()),
-            Some(FileSystemName::Uuid(name)) => number_of(&self.host, name.as_bytes()),
-            Some(FileSystemName::Device(boot, device)) => {
-                number_of(&self.host, format!("{boot} {device}").as_bytes())
-            }
-            Some(FileSystemName::Remote(_)) | None => number_of(&self.host, &device.to_le_bytes()),
+            Numbering::OfAllHosts => names_of(device)
+                .pop()
+                .map_or(UNSEEN, |name| number_of(&self.host, &bytes_of(&name))),
         }
+    }
+}
+
+/// A name of a file system, and nothing of the host that has mounted it if it has one beyond that.
+fn bytes_of(name: &FileSystemName) -> Vec<u8> {
+    match name {
+        FileSystemName::Shared(name) => format!("shared {name}").into_bytes(),
+        FileSystemName::Uuid(name) => format!("uuid {name}").into_bytes(),
+        FileSystemName::Device(boot, device) => format!("device {boot} {device}").into_bytes(),
+        FileSystemName::Remote(number) => format!("remote {number}").into_bytes(),
     }
 }
 
@@ -119,6 +126,12 @@ impl Host {
         Self { end, policy, ids: IdentityMap::default(), history }
     }
 
+    /// What is mounted below a directory.
+    pub(super) fn mounts_in(&self, directory: &Path) -> Vec<SharedMount> {
+        let found = mounted_in(directory, &self.end.mounts);
+        found.into_iter().map(|(path, identity)| SharedMount { path, identity }).collect()
+    }
+
     pub(super) fn end(&self) -> &LocalEnd {
         &self.end
     }
@@ -148,5 +161,21 @@ mod tests {
         assert!(numbers.iter().all(|number| number.0 >= ELSEWHERE && *number < UNSEEN));
         assert_eq!(number_of(b"h", b"7"), number_of(b"h", b"7"));
         assert_ne!(number_of(b"h", b"7"), number_of(b"i", b"7"));
+    }
+
+    #[test]
+    fn hosts_that_share_a_file_system_give_it_one_number() {
+        let root = PathBytes(b"a,b:/lustre".to_vec());
+        let number = |name: FileSystemName| {
+            number_of(&HashedNumbers::of(&root, Numbering::OfAllHosts).host, &bytes_of(&name))
+        };
+        let nfs = || FileSystemName::Shared("nfs server:/export".into());
+        assert_eq!(number(nfs()), number(nfs()));
+        assert_ne!(number(nfs()), number(FileSystemName::Uuid("nfs server:/export".into())));
+        let device = |boot: &str| number(FileSystemName::Device(boot.into(), 7));
+        assert_ne!(device("one boot"), device("another boot"), "nothing says that it is shared");
+        let of = |numbering| HashedNumbers::of(&root, numbering).host;
+        assert!(of(Numbering::OfHost).starts_with(&dmover_host::name_bytes()));
+        assert!(of(Numbering::OfAllHosts).starts_with(b"\0"), "the host does not matter");
     }
 }

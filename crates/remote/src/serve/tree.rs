@@ -11,7 +11,7 @@ use dmover_model::{
 };
 use dmover_schedule::time::since_1970;
 use dmover_tree::{EntryAttributes, RemoteRoot, Seen};
-use dmover_wire::agent::{Answer, Begin, DirectoryAt, FileAt, SharedMount, WithHead};
+use dmover_wire::agent::{Answer, Begin, DirectoryAt, FileAt, WithHead};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -94,12 +94,6 @@ impl Tree {
             files: Cache::new(FILES_MAX),
         };
         Ok((tree, root))
-    }
-
-    /// What is mounted below a directory.
-    pub(super) fn mounts_in(&self, directory: &Path) -> Vec<SharedMount> {
-        let found = dmover_local::submounts::mounted_in(directory, &self.host.end().mounts);
-        found.into_iter().map(|(path, identity)| SharedMount { path, identity }).collect()
     }
 
     /// Refuses a file that is not the version any more that was asked for, if hosts share it: they may see changes at different times,

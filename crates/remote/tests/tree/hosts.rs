@@ -356,7 +356,7 @@ fn the_first_host_decides_what_the_tree_is() {
     std::fs::write(root.path().join("f"), b"x").unwrap();
     std::fs::write(other.path().join("other"), b"x").unwrap();
     for order in [[&root, &other], [&other, &root]] {
-        let site = Site::of(&order.map(|root| root.path()));
+        let site = Site::of(&order.map(tempfile::TempDir::path));
         // The second one answers long before the first one.
         site.delay(0, Duration::from_millis(200));
         let tree = site.open(SOON).unwrap();

@@ -75,8 +75,8 @@ impl FarHost {
         let namespace = super::network::namespace_file(line.near().namespace());
         let (namespace, config) = (namespace.display(), config.display());
         let ssh_command = format!("nsenter --net={namespace} ssh -F {config}");
-        let (_more_servers, more_lines) = (servers, far_lines);
-        Ok(Self { server, _more_servers, line, more_lines, cluster, ssh_command })
+        let more_lines = far_lines;
+        Ok(Self { server, _more_servers: servers, line, more_lines, cluster, ssh_command })
     }
 
     /// The value of `--ssh-command`, and of rsync's `-e`: ssh over the line.
