@@ -187,17 +187,26 @@ impl Asking {
         &self,
         mut ask: impl FnMut() -> Result<T, EntryError>,
     ) -> Result<T, EntryError> {
-        for _ in 0..ROUNDS * self.hosts.count() {
+        let mut rounds = ROUNDS * self.hosts.count();
+        loop {
             let before = self.failed.load(SeqCst);
-            match ask() {
+            let mut error = match ask() {
                 Err(error)
                     if error.class == ErrorClass::Cancelled
                         && self.failed.load(SeqCst) > before
-                        && self.lost().is_none() => {}
+                        && self.lost().is_none() =>
+                {
+                    error
+                }
                 done => return done,
+            };
+            rounds -= 1;
+            if rounds == 0 {
+                // Others can be asked about other entries, so this one has failed.
+                error.class = ErrorClass::Io;
+                return Err(error);
             }
         }
-        ask()
     }
 
     /// Asks any host, and the first one if that one answers with an error: it may lack a mount, or a right.

@@ -1,5 +1,5 @@
 //! Content that is read in order: one request brings all of it.
-use dmover_model::{ByteRange, EntryError, ErrorClass, Metadata};
+use dmover_model::{ByteRange, EntryError, ErrorClass, Metadata, Version};
 use dmover_observe::lock;
 use dmover_schedule::sync::Mutex;
 use dmover_wire::agent::{ContentPart, FileAt, Request};
@@ -62,6 +62,8 @@ pub(super) struct Stream {
     end: u64,
     /// Nothing of it was read.
     is_new: bool,
+    /// All that follows, if hosts share the work.
+    whole: Option<VecDeque<Pending>>,
     pending: Pending,
     _counted: Counted,
 }
@@ -91,7 +93,7 @@ impl Stream {
         asked.channel.expect_much().map_err(|why| asking.failed(about, &asked, why))?;
         let counted = streams.count();
         let pending = Pending::Hole(0);
-        Ok(Self { asked, at, end, is_new: true, pending, _counted: counted })
+        Ok(Self { asked, at, end, is_new: true, whole: None, pending, _counted: counted })
     }
 
     fn read(
@@ -124,7 +126,45 @@ impl Stream {
                 self.at += read as u64;
                 return Ok(read);
             }
-            self.pending = self.receive(asking, about)?;
+            self.pending = match &mut self.whole {
+                // It ends with the end of the range.
+                Some(parts) => parts.pop_front().ok_or_else(|| {
+                    asking.violation(about, &self.asked, "less came than was asked for")
+                })?,
+                None => self.receive(asking, about)?,
+            };
+        }
+    }
+
+    /// Takes all of a piece before anything of it is read. Hosts may see changes at different times, and what was read already could not be
+    /// asked of another host any more.
+    fn complete(
+        &mut self,
+        version: &Version,
+        asking: &Asking,
+        about: About<'_>,
+    ) -> Result<(), EntryError> {
+        let (mut parts, mut bytes) = (VecDeque::new(), 0);
+        loop {
+            let part = self.receive(asking, about)?;
+            bytes += match &part {
+                Pending::Data(message, begin) => (message.len() - begin) as u64,
+                Pending::Hole(length) => *length,
+                Pending::End(after) if after.version() != *version => {
+                    let words = "the file changed while it was read";
+                    return Err(asking.plain(about, ErrorClass::Changed, words));
+                }
+                Pending::End(_) => {
+                    parts.push_back(part);
+                    self.whole = Some(parts);
+                    return Ok(());
+                }
+            };
+            if bytes > self.end - self.at {
+                let words = "more came than was asked for";
+                return Err(asking.violation(about, &self.asked, words));
+            }
+            parts.push_back(part);
         }
     }
 
@@ -177,27 +217,21 @@ pub(super) fn read(
             opened
         }
     };
-    if stream.is_new {
+    if asking.are_several() && stream.is_new {
         stream.is_new = false;
         if let Some(limit) = announced.end_of(stream.at) {
             let rest = (stream.end, limit.min(file.version.size));
             ask_ahead((asking, streams), (file, idle), rest, about);
         }
+        stream.complete(&file.version, asking, about)?;
     }
     // A message may be shorter than what is wanted, and then the next one is probably there as well.
     let read = stream.read(buffer, asking, about)?;
     if stream.at >= stream.end {
         // What follows is asked for by itself.
-        let after = stream.end(asking, about)?;
-        if !asking.are_several() {
-            return Ok((read, Some(after)));
-        }
-        // Pieces are read at different times, perhaps by hosts that see different versions: each has to be of this one.
-        if after.version() != file.version {
-            let words = "the file changed while it was read";
-            return Err(asking.plain(about, ErrorClass::Changed, words));
-        }
-        return Ok((read, None));
+        // Pieces were read at different times, so the last one does not show what the file is after all of them.
+        let after = if asking.are_several() { None } else { Some(stream.end(asking, about)?) };
+        return Ok((read, after));
     }
     let mut idle = lock(idle);
     idle.push(stream);

@@ -458,7 +458,7 @@ fn a_request_that_ends_every_agent_is_given_up() {
     site.wait_until_all_are_there();
     site.ends.store(true, SeqCst);
     let error = tree.open(&TreePath::root(), false).unwrap_err();
-    assert_eq!(error.class, ErrorClass::Cancelled);
+    assert_eq!(error.class, ErrorClass::Io);
     assert!(site.connections(0) < 9);
 }
 
