@@ -23,7 +23,13 @@ impl Tree {
         let mut message = Vec::new();
         let sent = match self.file(at) {
             Ok(file) if known.iter().all(KnownBlocks::is_complete) => {
-                send_changed(&file, known, (channel, &mut message))?
+                match self.check_version(at) {
+                    Ok(()) => {
+                        let sent = send_changed(&file, known, (channel, &mut message))?;
+                        sent.and_then(|()| self.check_version(at))
+                    }
+                    changed => changed,
+                }
             }
             Ok(file) => Err(no_range(file.shown.clone())),
             Err(error) => Err(error),

@@ -117,7 +117,9 @@ impl Tree {
     /// What follows at an offset of a file.
     pub(super) fn next_data(&self, at: &FileAt, offset: u64) -> Answer<NextData> {
         let file = self.file(at)?;
-        file.content.next_data(offset, &|| file.shown.clone())
+        let next = file.content.next_data(offset, &|| file.shown.clone())?;
+        self.check_version(at)?;
+        Ok(next)
     }
 
     /// The present metadata of a file.

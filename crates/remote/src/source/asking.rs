@@ -8,7 +8,7 @@ use dmover_net::connection::{Broken, Channel};
 use dmover_net::frame::PAYLOAD_MAX;
 use dmover_observe::lock;
 use dmover_schedule::sync::{Mutex, OnceLock};
-use dmover_wire::agent::{Answer, Begin, Begun, BegunShared, Request};
+use dmover_wire::agent::{Answer, Begin, Begun, BegunShared, Request, UNKNOWN_REQUEST};
 use dmover_wire::encode;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -51,8 +51,9 @@ pub(super) fn begin_shared(
         receive_within(&channel, limit).unwrap_or(Err(Broken::Silent(limit)))
     });
     begun.map_err(|why| match why {
-        // An older version does not have the request.
-        Broken::Cancelled(words) => Fatal::refused(words, "use one version of dmover on all hosts"),
+        Broken::Cancelled(words) if words == UNKNOWN_REQUEST => {
+            Fatal::refused(words, "use one version of dmover on all hosts")
+        }
         why => line.fatal(&why),
     })
 }
@@ -87,6 +88,8 @@ fn bytes_of(request: &Request) -> u64 {
 
 /// How long one of several hosts is waited for before another one is asked.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+/// The same, as often as this, if other answers come from it.
+const WAITS_MAX: u32 = 3;
 
 /// The connections to the agents of a tree.
 #[derive(Debug)]
@@ -96,14 +99,15 @@ pub(super) struct Asking {
     names: OnceLock<RootNames>,
     /// The first error after which nothing can be read any more.
     broken: Mutex<Option<Broken>>,
-    /// How many requests have failed because one of several hosts was lost.
+    /// How many requests have failed because one of several hosts was lost or silent, and how many of them because it was silent.
     failed: AtomicU64,
+    silent: AtomicU64,
 }
 
 impl Asking {
     pub(super) fn new(hosts: Arc<Hosts>, display: PathBytes) -> Self {
-        let (names, broken, failed) = Default::default();
-        Self { hosts, display, names, broken, failed }
+        let (names, broken, failed, silent) = Default::default();
+        Self { hosts, display, names, broken, failed, silent }
     }
 
     pub(super) fn reports(&self) -> Vec<(PathBytes, ConnectionReport)> {
@@ -163,8 +167,9 @@ impl Asking {
         }
     }
 
-    /// The error of an entry about which one of several hosts was asked that is lost.
+    /// The error of an entry about which one of several hosts was asked that is lost or silent.
     fn failed_there(&self, about: About<'_>, why: &Broken) -> EntryError {
+        self.silent.fetch_add(u64::from(matches!(why, Broken::Silent(_))), SeqCst);
         self.failed.fetch_add(1, SeqCst);
         self.plain(about, ErrorClass::Cancelled, why.to_string())
     }
@@ -178,7 +183,12 @@ impl Asking {
     /// Why nothing can be read any more.
     pub(super) fn lost(&self) -> Option<Fatal> {
         let known = lock(&self.broken).clone();
-        known.or_else(|| self.hosts.is_over()).map(|why| self.hosts.fatal(&why))
+        let why = known.or_else(|| {
+            let why = self.hosts.is_over()?;
+            // A host that comes back now would come too late: entries were given up.
+            Some(lock(&self.broken).get_or_insert(why).clone())
+        });
+        why.map(|why| self.hosts.fatal(&why))
     }
 
     /// Asks again if a host was lost that was asked, as long as there is another one, or may be one again. A request that ends the agent of each
@@ -189,17 +199,21 @@ impl Asking {
     ) -> Result<T, EntryError> {
         let mut rounds = ROUNDS * self.hosts.count();
         loop {
-            let before = self.failed.load(SeqCst);
+            let (failed, silent) = (self.failed.load(SeqCst), self.silent.load(SeqCst));
             let mut error = match ask() {
                 Err(error)
                     if error.class == ErrorClass::Cancelled
-                        && self.failed.load(SeqCst) > before
+                        && self.failed.load(SeqCst) > failed
                         && self.lost().is_none() =>
                 {
                     error
                 }
                 done => return done,
             };
+            // Storage that hangs at all hosts is waited for, as with one host.
+            if self.silent.load(SeqCst) > silent {
+                continue;
+            }
             rounds -= 1;
             if rounds == 0 {
                 // Others can be asked about other entries, so this one has failed.
@@ -275,27 +289,33 @@ impl Asking {
         self.are_several().then(|| Owed::of(&self.hosts, chosen, bytes_of(request)))
     }
 
-    /// Waits for the next part of an answer. `next`: waits so long at most.
+    /// Waits for the next part of an answer of one of several hosts. `next`: waits so long at most.
+    ///
+    /// # Errors
+    /// It does not come, and another host can be asked.
     fn next<T>(
         &self,
-        (asked, owed): (&Asked, &Owed),
+        owed: &Owed,
         about: About<'_>,
         next: impl Fn(Duration) -> Option<Result<T, Broken>>,
-    ) -> Result<T, EntryError> {
+    ) -> Result<Result<T, Broken>, EntryError> {
         owed.is_awaited(true);
+        let (mut waits, mut received) = (0, owed.received());
         let came = loop {
-            match next(ANSWER_WITHIN) {
-                Some(came) => break came,
-                None if owed.doubt() => {
-                    owed.is_awaited(false);
-                    return Err(self.failed_there(about, &Broken::Silent(ANSWER_WITHIN)));
-                }
-                None => {}
+            if let Some(came) = next(ANSWER_WITHIN) {
+                break came;
+            }
+            // A slow line may be busy with other answers.
+            let before = std::mem::replace(&mut received, owed.received());
+            waits += 1;
+            if (received == before || waits >= WAITS_MAX) && owed.doubt() {
+                owed.is_awaited(false);
+                return Err(self.failed_there(about, &Broken::Silent(ANSWER_WITHIN)));
             }
         };
         owed.is_awaited(false);
         owed.heard();
-        came.map_err(|why| self.failed(about, asked, why))
+        Ok(came)
     }
 
     /// The only answer to a request, or the next one.
@@ -304,10 +324,11 @@ impl Asking {
         asked: &Asked,
         about: About<'_>,
     ) -> Result<T, EntryError> {
-        if let Some(owed) = &asked.owed {
-            return self.next((asked, owed), about, |limit| receive_within(&asked.channel, limit));
-        }
-        receive(&asked.channel).map_err(|why| self.failed(about, asked, why))
+        let came = match &asked.owed {
+            Some(owed) => self.next(owed, about, |limit| receive_within(&asked.channel, limit))?,
+            None => receive(&asked.channel),
+        };
+        came.map_err(|why| self.failed(about, asked, why))
     }
 
     /// The bytes of the only answer to a request, or of the next one.
@@ -316,11 +337,21 @@ impl Asking {
         asked: &Asked,
         about: About<'_>,
     ) -> Result<Vec<u8>, EntryError> {
-        if let Some(owed) = &asked.owed {
-            let next = |limit| receive_bytes_within(&asked.channel, limit);
-            return self.next((asked, owed), about, next);
+        self.try_receive_bytes(asked, about)?.map_err(|why| self.failed(about, asked, why))
+    }
+
+    /// The same for a request that the other side may not know.
+    pub(super) fn try_receive_bytes(
+        &self,
+        asked: &Asked,
+        about: About<'_>,
+    ) -> Result<Result<Vec<u8>, Broken>, EntryError> {
+        match &asked.owed {
+            Some(owed) => {
+                self.next(owed, about, |limit| receive_bytes_within(&asked.channel, limit))
+            }
+            None => Ok(receive_bytes(&asked.channel)),
         }
-        receive_bytes(&asked.channel).map_err(|why| self.failed(about, asked, why))
     }
 
     /// The next answer, if it begins to come within this time; `None`: it does not.

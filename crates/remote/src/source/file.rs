@@ -21,7 +21,7 @@ use super::hosts::Choice;
 use super::shared::Shared;
 use super::stream::{self, Announced, Idle};
 use crate::hashing::fits;
-use crate::joined::{receive_bytes, unreadable};
+use crate::joined::unreadable;
 
 /// Whether bytes are in one of the ranges, and not beyond it.
 fn is_in_one(known: &[KnownBlocks], at: u64, bytes: &[u8]) -> bool {
@@ -109,7 +109,7 @@ impl File {
         let fails = |why| asking.failed(about, &asked, why);
         asked.channel.expect_much().map_err(fails)?;
         loop {
-            let message = match receive_bytes(&asked.channel) {
+            let message = match asking.try_receive_bytes(&asked, about)? {
                 Err(Broken::Cancelled(words)) if words == UNKNOWN_REQUEST => {
                     self.shared.sends_all.store(true, Relaxed);
                     return Ok(false);

@@ -17,6 +17,8 @@ use super::Line;
 /// How long a host is not asked that has not answered: the first and the longest time.
 const DOUBTED: Duration = Duration::from_secs(30);
 const DOUBTED_MAX: Duration = Duration::from_mins(5);
+/// How long a request that tries a doubted host may take before the next one does.
+const TRIED: Duration = Duration::from_secs(20);
 /// What is asked ahead and not read for so many milliseconds has probably arrived, and its host waits.
 const FORGOTTEN_MS: u64 = 500;
 
@@ -84,6 +86,8 @@ struct Place {
     failed: Option<Fatal>,
     /// It has shown its root, or could not.
     is_decided: bool,
+    /// It was used before: what refuses it now may pass, as when it starts and has not mounted everything.
+    was_admitted: bool,
     /// It is not wanted any more.
     is_refused: bool,
     /// The user was told that it is not used.
@@ -144,7 +148,11 @@ impl State {
                 first_to_deliver(&hosts, bytes, self.turn)
             }
         }?;
-        let Place { line, epoch, .. } = &self.places[number];
+        let Place { line, epoch, doubted, .. } = &mut self.places[number];
+        if let Some((until, _)) = doubted {
+            // It is tried with one request; the others wait for its answer.
+            *until = (*until).max(Instant::now() + TRIED);
+        }
         let place = At { number, epoch: *epoch };
         Some(Chosen { line: Arc::clone(line.as_ref()?), place })
     }
@@ -166,13 +174,14 @@ impl State {
         for (number, place) in self.places.iter_mut().enumerate() {
             let Some((line, shown)) = place.candidate.take() else { continue };
             if !first.is(&shown) {
-                place.is_refused = true;
+                place.is_refused = !place.was_admitted;
                 let message = "its tree is not that of the first host, or has other mounts";
                 let why = Fatal::refused(message, "name hosts that mount the same file systems");
                 settled.push((number, Err(why)));
                 continue;
             }
             place.line = Some(line);
+            place.was_admitted = true;
             place.delivery = Delivery::default();
             place.doubted = None;
             self.none = None;
@@ -281,7 +290,7 @@ impl Hosts {
         let place = &mut state.places[number];
         let is_new = !std::mem::replace(&mut place.was_missed, true);
         (place.is_decided, place.failed) = (true, Some(why));
-        place.is_refused |= is_refused;
+        place.is_refused |= is_refused && !place.was_admitted;
         let settled = state.settle();
         // The error of the first one ends a job that none can serve.
         let tells = is_new && !state.is_closed && self.are_some_left(&state);
@@ -357,14 +366,17 @@ impl Hosts {
         place.was_missed = true;
         place.is_refused |= matches!(why, Broken::Violation(_));
         let is_last = state.places.iter().all(|place| place.line.is_none());
-        let text = line.fatal(why).to_string();
         if is_last {
-            state.none = Some((text.clone(), Instant::now()));
+            state.none = Some((why.to_string(), Instant::now()));
         }
         drop(state);
         self.changed.notify_all();
-        // Dropping a connection may wait for a write.
+        // What ssh says, and dropping a connection, may take a moment.
+        let text = line.fatal(why).to_string();
         drop(line);
+        if let Some((known, _)) = &mut lock(&self.state).none {
+            known.clone_from(&text);
+        }
         let rest = if is_last { "no host is left" } else { "the others continue" };
         self.notice(&format!("{text}; {rest}"));
     }
@@ -377,8 +389,12 @@ impl Hosts {
             return false;
         }
         let place = &mut state.places[at.number];
-        let tells = place.epoch == at.epoch && !place.is_doubted();
-        if tells {
+        let is_current = place.epoch == at.epoch;
+        // Requests of one time are one doubt.
+        let is_new =
+            is_current && place.doubted.is_none_or(|(until, _)| until <= Instant::now() + TRIED);
+        let tells = is_current && place.doubted.is_none();
+        if is_new {
             let longer = place.doubted.map_or(DOUBTED, |(_, pause)| DOUBTED_MAX.min(2 * pause));
             place.doubted = Some((Instant::now() + longer, longer));
             self.doubts.store(true, SeqCst);
@@ -553,10 +569,23 @@ impl Owed {
     pub(super) fn delivered(&self, bytes: u64) {
         let left = self.debt.left.load(SeqCst);
         self.debt.left.store(left.saturating_sub(bytes), SeqCst);
+        let now_ms = self.hosts.now_ms();
+        let mut state = lock(&self.hosts.state);
+        let place = &mut state.places[self.at.number];
+        if let Some(line) = &place.line {
+            place.delivery.received(line.received(), now_ms);
+        }
     }
 
     pub(super) fn heard(&self) {
         self.hosts.heard(self.at);
+    }
+
+    /// The bytes of all that has come from this host.
+    pub(super) fn received(&self) -> u64 {
+        let state = lock(&self.hosts.state);
+        let place = &state.places[self.at.number];
+        place.line.as_ref().map_or(0, |line| line.received())
     }
 
     /// It has not answered for long. Whether another one can be asked instead.

@@ -20,6 +20,8 @@ const STREAMS_MAX: usize = 96;
 /// The most bytes of one request if several hosts share the work: what a channel takes before anything of it is read.
 const PIECE: u64 = 4 << 20;
 
+/// The most messages of a piece: one for each block of data, and one for each hole between them.
+const PARTS_MAX: usize = 4096;
 /// Streams are opened ahead of what is read while there are fewer than this for each host. As many readers keep all hosts busy.
 const STREAMS_AHEAD: usize = 8;
 
@@ -147,7 +149,7 @@ impl Stream {
         let (mut parts, mut bytes) = (VecDeque::new(), 0);
         loop {
             let part = self.receive(asking, about)?;
-            bytes += match &part {
+            let more = match &part {
                 Pending::Data(message, begin) => (message.len() - begin) as u64,
                 Pending::Hole(length) => *length,
                 Pending::End(after) if after.version() != *version => {
@@ -160,7 +162,8 @@ impl Stream {
                     return Ok(());
                 }
             };
-            if bytes > self.end - self.at {
+            bytes = u64::saturating_add(bytes, more);
+            if bytes > self.end - self.at || parts.len() >= PARTS_MAX {
                 let words = "more came than was asked for";
                 return Err(asking.violation(about, &self.asked, words));
             }

@@ -398,6 +398,23 @@ fn a_file_that_changes_between_its_pieces_is_not_taken_for_one_version() {
 }
 
 #[test]
+fn nothing_is_used_of_what_a_host_sends_of_another_version() {
+    let root = scratch();
+    let bytes = large(root.path(), 24);
+    let site = Site::of(&[root.path(); 2]);
+    let tree = site.open(SOON).unwrap();
+    site.wait_until_all_are_there();
+    let file = tree.open(&TreePath::root(), false).unwrap().open_file(b"large", false).unwrap();
+    let mut older = file.metadata().clone();
+    older.mtime.seconds -= 1;
+    site.hosts.lock().unwrap()[1].made.last().unwrap().be_stale(older);
+    site.requests(1);
+    file.will_read(ByteRange { start: 0, end: bytes.len() as u64 });
+    assert!(all(&*file, 0, 1 << 20) == bytes);
+    assert!(site.requests(1) > 0, "the other host was not asked");
+}
+
+#[test]
 fn digests_of_another_version_are_refused() {
     let root = scratch();
     let bytes = large(root.path(), 4);

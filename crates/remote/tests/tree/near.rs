@@ -1,15 +1,15 @@
 //! Both sides of a connection in this process.
-use dmover_model::{AttributeSet, Fatal, FollowLinks, PathBytes};
+use dmover_model::{AttributeSet, Fatal, FollowLinks, Metadata, PathBytes};
 use dmover_net::agent::Service;
 use dmover_net::connection::{Broken, CHANNELS_MAX, Channel, Connection, Link};
 use dmover_net::hello::Hello;
 use dmover_remote::{Introduction, Line, Opening, RemoteSource, TreeService, WithHead};
-use dmover_wire::agent::{Request, UNKNOWN_REQUEST};
+use dmover_wire::agent::{ContentPart, Request, UNKNOWN_REQUEST, encode_content};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// An agent of a version without walks.
@@ -29,10 +29,20 @@ impl Service for Older {
 struct Hanging {
     service: Arc<dyn Service>,
     hangs: Arc<AtomicBool>,
+    stale: Arc<Mutex<Option<Metadata>>>,
 }
 
 impl Service for Hanging {
     fn serve(&self, request: &[u8], channel: &Arc<Channel>) -> Result<(), Broken> {
+        if let Some(metadata) = self.stale.lock().unwrap().clone()
+            && let Ok(Request::Content { range, .. }) = dmover_wire::decode(request)
+        {
+            let length = range.end.min(metadata.size).saturating_sub(range.start);
+            for _ in 0..length.div_ceil(1 << 16) {
+                channel.send(&encode_content(&ContentPart::Data(vec![b'?'; 1 << 16])))?;
+            }
+            return channel.send(&encode_content(&ContentPart::<Vec<u8>>::End(metadata)));
+        }
         while self.hangs.load(SeqCst) {
             // Until the process ends: poll.
             std::thread::sleep(Duration::from_millis(20));
@@ -48,6 +58,7 @@ pub struct Near {
     stream: UnixStream,
     requests: AtomicUsize,
     hangs: Arc<AtomicBool>,
+    stale: Arc<Mutex<Option<Metadata>>>,
 }
 
 impl Near {
@@ -82,13 +93,14 @@ impl Near {
         let (stream, there) = UnixStream::pair().unwrap();
         let mut own = Hello { channels_max, ..Hello::of_this_program("1") };
         let hangs = Arc::new(AtomicBool::new(false));
+        let stale: Arc<Mutex<Option<Metadata>>> = Arc::default();
         std::thread::spawn({
-            let (own, hangs) = (own.clone(), Arc::clone(&hangs));
+            let (own, hangs, stale) = (own.clone(), Arc::clone(&hangs), Arc::clone(&stale));
             move || {
                 let input = there.try_clone().unwrap();
                 dmover_net::agent::run(input, there, (own, Vec::new()), |peer| {
                     let service = service(peer.root.clone());
-                    Ok(dmover_net::agent::Role::Serves(Arc::new(Hanging { service, hangs })))
+                    Ok(dmover_net::agent::Role::Serves(Arc::new(Hanging { service, hangs, stale })))
                 })
             }
         });
@@ -99,7 +111,7 @@ impl Near {
         let hang_up = Box::new(move |_| drop(ends.shutdown(Shutdown::Both)));
         let link = Link { input: Box::new(input), output: Box::new(output), hang_up, report: None };
         let connection = Connection::asking(link, own.terms_with(&peer)).unwrap();
-        Arc::new(Self { connection, stream, requests: AtomicUsize::new(0), hangs })
+        Arc::new(Self { connection, stream, requests: AtomicUsize::new(0), hangs, stale })
     }
 
     /// Cuts the connection, as a network does.
@@ -110,6 +122,11 @@ impl Near {
     /// The file system at the other side does not answer any more.
     pub fn hang(&self) {
         self.hangs.store(true, SeqCst);
+    }
+
+    /// The other side sends other content from now on, and says that it is of this version.
+    pub fn be_stale(&self, metadata: Metadata) {
+        *self.stale.lock().unwrap() = Some(metadata);
     }
 
     /// How many requests were sent since the last call.
