@@ -57,7 +57,8 @@ fn all_of_them_send_and_every_verb_finds_the_same() {
     assert_same(&ends);
     for (host, before) in HOSTS.iter().zip(before) {
         let sent = sent(&ends, host) - before;
-        assert!(sent > 5_000_000, "{host} has sent {sent} bytes: {}", run.tell());
+        // At least a piece of the large file. How much more depends on how fast each is here.
+        assert!(sent > 4_000_000, "{host} has sent {sent} bytes: {}", run.tell());
     }
     let at = |host: &str| format!("{host}:{}", ends.bench.at("s").display());
     assert_eq!(connections(&run), HOSTS.map(at));
@@ -120,7 +121,7 @@ fn two_other_hosts_may_send_to_a_third_one() {
     let after = ["near", "far", "other"].map(|host| sent(&ends, host));
     let [near, far, other] = [0, 1, 2].map(|host| after[host] - before[host]);
     assert!(near < 2_000_000, "{near} bytes passed this host");
-    assert!(far > 5_000_000 && other > 5_000_000, "{far} {other}: {}", run.tell());
+    assert!(far > 4_000_000 && other > 4_000_000, "{far} {other}: {}", run.tell());
 }
 
 #[test]
