@@ -49,17 +49,15 @@ fn wait_for_begin(ends: &Ends, running: &mut Running) {
 }
 
 #[test]
-fn all_of_them_send_and_every_verb_finds_the_same() {
+fn several_of_them_send_and_every_verb_finds_the_same() {
     let ends = ends!(with near host);
     tree(&ends);
     let before = HOSTS.map(|host| sent(&ends, host));
     let run = ends.job(WAY, "copy --json -T --bwlimit 20M", ("s", "d")).expect_code(0);
     assert_same(&ends);
-    for (host, before) in HOSTS.iter().zip(before) {
-        let sent = sent(&ends, host) - before;
-        // At least a piece of the large file. How much more depends on how fast each is here.
-        assert!(sent > 4_000_000, "{host} has sent {sent} bytes: {}", run.tell());
-    }
+    // At least a piece of the large file. Which hosts are asked for how much depends on how fast they are here.
+    let sent = [0, 1, 2].map(|host| sent(&ends, HOSTS[host]) - before[host]);
+    assert!(sent.iter().filter(|sent| **sent > 4_000_000).count() > 1, "{sent:?}: {}", run.tell());
     let at = |host: &str| format!("{host}:{}", ends.bench.at("s").display());
     assert_eq!(connections(&run), HOSTS.map(at));
     let run = ends.job(WAY, "sync --json", ("s", "d")).expect_code(0);
