@@ -65,7 +65,7 @@ impl RemoteTrees for Sources {
 pub(crate) struct SharedOptions {
     /// How each host is reached.
     pub(crate) each: ConnectOptions,
-    /// How long is waited for a host while there is none, and who is told of them.
+    /// How long requests wait while no host can be reached, and what receives messages about hosts.
     pub(crate) source: (Duration, Notice),
 }
 

@@ -1,8 +1,7 @@
 //! A SOURCE that several hosts share.
-use serde_json::Value;
-
 use super::bench::eventually;
 use super::ends::{Ends, Way, ends};
+use super::third::{assert_same, passed, summary};
 use dmover_testkit::lanes::run::{Run, Running};
 
 const WAY: Way = Way { source: "far,other,gate:", destination: "" };
@@ -16,31 +15,12 @@ fn tree(ends: &Ends) {
     );
 }
 
-/// Bytes that the network card of a host has sent.
-fn sent(ends: &Ends, host: &str) -> u64 {
-    let mut cat = ends.cluster.host(host).command("cat");
-    let text = cat.arg("/proc/net/dev").output().unwrap().stdout;
-    let text = String::from_utf8(text).unwrap();
-    let lines = text.lines().filter_map(|line| line.split_once(':'));
-    let cards = lines.filter(|(name, _)| name.trim() != "lo");
-    cards
-        .map(|(_, numbers)| numbers.split_whitespace().nth(8).unwrap().parse::<u64>().unwrap())
-        .sum()
-}
-
 /// The names of the connections in the summary.
 #[track_caller]
 fn connections(run: &Run) -> Vec<String> {
-    let objects = run.text();
-    let mut objects = objects.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let summary = objects.rfind(|object| object["type"] == "summary").unwrap();
+    let summary = summary(run);
     let all = summary["connections"].as_array().unwrap();
     all.iter().map(|each| each["path"].as_str().unwrap().to_owned()).collect()
-}
-
-#[track_caller]
-fn assert_same(ends: &Ends) {
-    ends.bench.sh("test -z \"$(rsync -naHAXc --delete -i s/ d/)\"");
 }
 
 fn wait_for_begin(ends: &Ends, running: &mut Running) {
@@ -52,11 +32,11 @@ fn wait_for_begin(ends: &Ends, running: &mut Running) {
 fn several_of_them_send_and_every_verb_finds_the_same() {
     let ends = ends!(with near host);
     tree(&ends);
-    let before = HOSTS.map(|host| sent(&ends, host));
+    let before = HOSTS.map(|host| passed(&ends, host));
     let run = ends.job(WAY, "copy --json -T --bwlimit 20M", ("s", "d")).expect_code(0);
     assert_same(&ends);
     // At least a piece of the large file. Which hosts are asked for how much depends on how fast they are here.
-    let sent = [0, 1, 2].map(|host| sent(&ends, HOSTS[host]) - before[host]);
+    let sent = [0, 1, 2].map(|host| passed(&ends, HOSTS[host]) - before[host]);
     assert!(sent.iter().filter(|sent| **sent > 4_000_000).count() > 1, "{sent:?}: {}", run.tell());
     let at = |host: &str| format!("{host}:{}", ends.bench.at("s").display());
     assert_eq!(connections(&run), HOSTS.map(at));
@@ -113,10 +93,10 @@ fn two_other_hosts_may_send_to_a_third_one() {
     let ends = ends!(with near host);
     tree(&ends);
     let way = Way { source: "far,other:", destination: "gate:" };
-    let before = ["near", "far", "other"].map(|host| sent(&ends, host));
+    let before = ["near", "far", "other"].map(|host| passed(&ends, host));
     let run = ends.job(way, "copy --json -T --bwlimit 20M", ("s", "d")).expect_code(0);
     assert_same(&ends);
-    let after = ["near", "far", "other"].map(|host| sent(&ends, host));
+    let after = ["near", "far", "other"].map(|host| passed(&ends, host));
     let [near, far, other] = [0, 1, 2].map(|host| after[host] - before[host]);
     assert!(near < 2_000_000, "{near} bytes passed this host");
     assert!(far > 4_000_000 && other > 4_000_000, "{far} {other}: {}", run.tell());

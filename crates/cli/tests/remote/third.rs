@@ -18,7 +18,7 @@ fn tree(ends: &Ends) {
 }
 
 /// Bytes that a host has received or sent, as its kernel counts them.
-fn passed(ends: &Ends, host: &str) -> u64 {
+pub fn passed(ends: &Ends, host: &str) -> u64 {
     passed_by_card(ends, host).iter().sum()
 }
 
@@ -38,15 +38,19 @@ fn passed_by_card(ends: &Ends, host: &str) -> Vec<u64> {
 }
 
 #[track_caller]
-fn protection(run: &Run) -> String {
+pub fn summary(run: &Run) -> Value {
     let objects = run.text();
     let mut objects = objects.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let summary = objects.rfind(|object| object["type"] == "summary").unwrap();
-    summary["connections"][0]["protection"].as_str().unwrap().to_owned()
+    objects.rfind(|object| object["type"] == "summary").unwrap()
 }
 
 #[track_caller]
-fn assert_same(ends: &Ends) {
+fn protection(run: &Run) -> String {
+    summary(run)["connections"][0]["protection"].as_str().unwrap().to_owned()
+}
+
+#[track_caller]
+pub fn assert_same(ends: &Ends) {
     ends.bench.sh("test -z \"$(rsync -naHAXc --delete -i s/ d/)\"");
 }
 

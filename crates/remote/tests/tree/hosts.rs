@@ -26,8 +26,8 @@ struct At {
     made: Vec<Arc<Near>>,
     /// More can be made.
     is_up: bool,
-    /// How long a login takes.
-    delay: Duration,
+    /// Its login ends after the host of this number has been reached.
+    after: Option<usize>,
 }
 
 /// Hosts that have a tree, and what the user is told of them.
@@ -79,7 +79,7 @@ impl Line for Ended {
 
 impl Site {
     fn of(roots: &[&Path]) -> Self {
-        let host = |_: &&Path| At { made: Vec::new(), is_up: true, delay: Duration::ZERO };
+        let host = |_: &&Path| At { made: Vec::new(), is_up: true, after: None };
         Self {
             roots: roots.iter().map(|root| root.to_path_buf()).collect(),
             hosts: Arc::new(Mutex::new(roots.iter().map(host).collect())),
@@ -94,8 +94,10 @@ impl Site {
             let (hosts, root) = (Arc::clone(&self.hosts), root.clone());
             let (ends, walks) = (Arc::clone(&self.ends), Arc::clone(&self.walks));
             let connect: Connect = Box::new(move || {
-                let delay = hosts.lock().unwrap()[number].delay;
-                std::thread::sleep(delay); // A slow login, so no poll.
+                let after = hosts.lock().unwrap()[number].after;
+                wait_until(|| {
+                    after.is_none_or(|other| !hosts.lock().unwrap()[other].made.is_empty())
+                });
                 let mut hosts = hosts.lock().unwrap();
                 if !hosts[number].is_up {
                     return Err(Fatal::unavailable(format!("h{number} is down"), "wait"));
@@ -119,8 +121,8 @@ impl Site {
         self.hosts.lock().unwrap()[number].is_up = false;
     }
 
-    fn delay(&self, number: usize, delay: Duration) {
-        self.hosts.lock().unwrap()[number].delay = delay;
+    fn is_later_than(&self, number: usize, other: usize) {
+        self.hosts.lock().unwrap()[number].after = Some(other);
     }
 
     fn cut(&self, number: usize) {
@@ -143,23 +145,32 @@ impl Site {
     }
 
     fn wait_until_told(&self, words: &str) {
-        self.wait_for(|| self.told.lock().unwrap().iter().any(|text| text.contains(words)));
-    }
-
-    fn wait_for(&self, what: impl Fn() -> bool) {
-        let until = Instant::now() + SOON;
-        while !what() {
-            assert!(Instant::now() < until, "told: {:?}", self.told.lock().unwrap());
-            // Threads of the tree make connections: poll.
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(|| self.told.lock().unwrap().iter().any(|text| text.contains(words)));
     }
 
     fn wait_until_all_are_there(&self) {
         for number in 0..self.roots.len() {
-            self.wait_for(|| self.requests(number) > 0);
+            wait_until(|| self.requests(number) > 0);
         }
     }
+}
+
+/// Waits for what threads of the tree do.
+fn wait_until(what: impl Fn() -> bool) {
+    let until = Instant::now() + SOON;
+    while !what() {
+        assert!(Instant::now() < until, "it does not come");
+        // Other threads decide when: poll.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A tree that so many hosts have, all of which are connected.
+fn shared(root: &Path, hosts: usize) -> (Site, RemoteSource) {
+    let site = Site::of(&vec![root; hosts]);
+    let tree = site.open(SOON).unwrap();
+    site.wait_until_all_are_there();
+    (site, tree)
 }
 
 fn names_in(directory: &dyn RemoteDirectory) -> Vec<Vec<u8>> {
@@ -185,9 +196,7 @@ fn large(root: &Path, megabytes: usize) -> Vec<u8> {
 fn all_hosts_send_parts_of_one_file() {
     let root = scratch();
     let bytes = large(root.path(), 64);
-    let site = Site::of(&[root.path(); 3]);
-    let tree = site.open(SOON).unwrap();
-    site.wait_until_all_are_there();
+    let (site, tree) = shared(root.path(), 3);
     let file = tree.open(&TreePath::root(), false).unwrap().open_file(b"large", false).unwrap();
     std::thread::scope(|scope| {
         for part in bytes.chunks(16 << 20).enumerate() {
@@ -215,9 +224,7 @@ fn what_a_lost_host_owes_comes_from_another_one() {
         std::fs::create_dir(root.path().join(format!("d{number}"))).unwrap();
     }
     for cut in 0..2 {
-        let site = Site::of(&[root.path(); 2]);
-        let tree = site.open(SOON).unwrap();
-        site.wait_until_all_are_there();
+        let (site, tree) = shared(root.path(), 2);
         let top = tree.open(&TreePath::root(), false).unwrap();
         let file = top.open_file(b"large", false).unwrap();
         let (mut at, mut buffer) = (0, vec![0; 1 << 20]);
@@ -263,9 +270,7 @@ fn a_list_that_another_host_continues_has_each_name_once() {
     for number in 0..200_000 {
         std::fs::write(root.path().join(format!("{number}")), b"").unwrap();
     }
-    let site = Site::of(&[root.path(); 2]);
-    let tree = site.open(SOON).unwrap();
-    site.wait_until_all_are_there();
+    let (site, tree) = shared(root.path(), 2);
     let top = tree.open(&TreePath::root(), false).unwrap();
     let mut names = Vec::new();
     top.list(&mut |name, _, _| {
@@ -290,17 +295,15 @@ fn files_that_were_announced_to_a_lost_host_are_asked_for_again() {
     for number in 0..200 {
         std::fs::write(root.path().join(format!("f{number:03}")), format!("{number}")).unwrap();
     }
-    let site = Site::of(&[root.path(); 2]);
-    let tree = site.open(SOON).unwrap();
-    site.wait_until_all_are_there();
+    let (site, tree) = shared(root.path(), 2);
     let top = tree.open(&TreePath::root(), false).unwrap();
     let names = names_in(&*top);
     let announced: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
     top.announce(&announced, false);
     for (number, name) in announced.iter().enumerate() {
         if number == 20 {
-            site.shut(1);
-            site.cut(1);
+            site.shut(0);
+            site.cut(0);
         }
         let file = top.open_file(name, false).unwrap();
         assert_eq!(all(&*file, 0, 100), format!("{number}").as_bytes());
@@ -311,12 +314,10 @@ fn files_that_were_announced_to_a_lost_host_are_asked_for_again() {
 fn a_host_that_comes_back_is_used_again() {
     let root = scratch();
     std::fs::write(root.path().join("f"), b"x").unwrap();
-    let site = Site::of(&[root.path(); 2]);
-    let tree = site.open(SOON).unwrap();
-    site.wait_until_all_are_there();
+    let (site, tree) = shared(root.path(), 2);
     site.cut(0);
     // Whoever looks at the connections finds that one is over.
-    site.wait_for(|| tree.lost().is_none() && site.connections(0) == 2);
+    wait_until(|| tree.lost().is_none() && site.connections(0) == 2);
     site.wait_until_told("from now on");
     site.shut(1);
     site.cut(1);
@@ -357,8 +358,8 @@ fn the_first_host_decides_what_the_tree_is() {
     std::fs::write(other.path().join("other"), b"x").unwrap();
     for order in [[&root, &other], [&other, &root]] {
         let site = Site::of(&order.map(tempfile::TempDir::path));
-        // The second one answers long before the first one.
-        site.delay(0, Duration::from_millis(200));
+        // The second one is reached before the first one.
+        site.is_later_than(0, 1);
         let tree = site.open(SOON).unwrap();
         let top = tree.open(&TreePath::root(), false).unwrap();
         let expected = if order[0].path() == root.path() { &b"f"[..] } else { b"other" };
@@ -371,17 +372,13 @@ fn the_first_host_decides_what_the_tree_is() {
 fn a_file_that_changes_between_its_pieces_is_not_taken_for_one_version() {
     let root = scratch();
     let bytes = large(root.path(), 12);
-    let site = Site::of(&[root.path(); 2]);
-    let tree = site.open(SOON).unwrap();
-    site.wait_until_all_are_there();
+    let (_site, tree) = shared(root.path(), 2);
     let file = tree.open(&TreePath::root(), false).unwrap().open_file(b"large", false).unwrap();
     let before = file.metadata().version();
     file.will_read(ByteRange { start: 0, end: bytes.len() as u64 });
     let mut buffer = vec![0; 1 << 20];
-    // All pieces are asked for with this, and what comes of them is here soon after.
+    // The next piece is asked for with this, and may come before the change or after it.
     let mut at = file.read(0, &mut buffer).unwrap();
-    site.wait_for(|| (0..2).map(|number| site.requests(number)).sum::<usize>() > 0);
-    std::thread::sleep(Duration::from_millis(100)); // Only makes it likely that pieces have come, so no poll.
     let changed = std::fs::File::options().write(true).open(root.path().join("large")).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&changed, b"new", 3 << 20).unwrap();
     let failed = loop {
@@ -401,9 +398,7 @@ fn a_file_that_changes_between_its_pieces_is_not_taken_for_one_version() {
 fn nothing_is_used_of_what_a_host_sends_of_another_version() {
     let root = scratch();
     let bytes = large(root.path(), 24);
-    let site = Site::of(&[root.path(); 2]);
-    let tree = site.open(SOON).unwrap();
-    site.wait_until_all_are_there();
+    let (site, tree) = shared(root.path(), 2);
     let file = tree.open(&TreePath::root(), false).unwrap().open_file(b"large", false).unwrap();
     let mut older = file.metadata().clone();
     older.mtime.seconds -= 1;
@@ -418,9 +413,7 @@ fn nothing_is_used_of_what_a_host_sends_of_another_version() {
 fn digests_of_another_version_are_refused() {
     let root = scratch();
     let bytes = large(root.path(), 4);
-    let site = Site::of(&[root.path(); 2]);
-    let tree = site.open(SOON).unwrap();
-    site.wait_until_all_are_there();
+    let (_site, tree) = shared(root.path(), 2);
     let file = tree.open(&TreePath::root(), false).unwrap().open_file(b"large", false).unwrap();
     let length = bytes.len() as u64;
     let shape = Shape::plain(HashType::Sha256, length, length);
@@ -435,9 +428,7 @@ fn digests_of_another_version_are_refused() {
 fn one_reader_is_sent_pieces_by_all_hosts() {
     let root = scratch();
     let bytes = large(root.path(), 64);
-    let site = Site::of(&[root.path(); 3]);
-    let tree = site.open(SOON).unwrap();
-    site.wait_until_all_are_there();
+    let (site, tree) = shared(root.path(), 3);
     let file = tree.open(&TreePath::root(), false).unwrap().open_file(b"large", false).unwrap();
     for number in 0..3 {
         site.requests(number);
@@ -454,9 +445,7 @@ fn one_reader_is_sent_pieces_by_all_hosts() {
 fn a_host_that_hangs_is_not_waited_for() {
     let root = scratch();
     let bytes = large(root.path(), 24);
-    let site = Site::of(&[root.path(); 2]);
-    let tree = site.open(SOON).unwrap();
-    site.wait_until_all_are_there();
+    let (site, tree) = shared(root.path(), 2);
     let top = tree.open(&TreePath::root(), false).unwrap();
     let file = top.open_file(b"large", false).unwrap();
     site.hang(1);
@@ -504,9 +493,7 @@ fn walks_of_a_lost_host_cost_nothing_but_time() {
             std::fs::write(directory.join(format!("f{file}")), [7; 3000]).unwrap();
         }
     }
-    let site = Site::of(&[root.path(); 2]);
-    let tree = site.open(SOON).unwrap();
-    site.wait_until_all_are_there();
+    let (site, tree) = shared(root.path(), 2);
     let top = tree.open(&TreePath::root(), false).unwrap();
     let names = names_in(&*top);
     let ahead: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An agent of a version without walks.
 #[derive(Debug)]
@@ -43,8 +43,9 @@ impl Service for Hanging {
             }
             return channel.send(&encode_content(&ContentPart::<Vec<u8>>::End(metadata)));
         }
-        while self.hangs.load(SeqCst) {
-            // Until the process ends: poll.
+        let until = Instant::now() + Duration::from_mins(2);
+        while self.hangs.load(SeqCst) && Instant::now() < until {
+            // Longer than a test lasts: poll.
             std::thread::sleep(Duration::from_millis(20));
         }
         self.service.serve(request, channel)
