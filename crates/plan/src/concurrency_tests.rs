@@ -103,28 +103,41 @@ proptest! {
 
     #[test]
     fn two_controllers_on_one_server_share_it(seed in 1u64.., noise in 0.0..0.08) {
-        let mut both = [Simulation::new(seed, noise), Simulation::new(seed ^ 0x9e37, noise)];
-        // The second comes when the first has settled.
-        both[0].run(pipe, 100);
-        let (mut first, mut total, windows) = (0.0, 0.0, 1200);
-        for index in 0..windows {
-            let widths = both.each_ref().map(|s| s.controller.width() as f64);
-            let all: f64 = widths.iter().sum();
-            for (simulation, width) in both.iter_mut().zip(widths) {
-                simulation.window(pipe(all) * width / all);
-            }
-            if index >= windows / 2 {
-                first += pipe(all) * widths[0] / all;
-                total += pipe(all);
-            }
-        }
-        let share = first / total;
-        // Now and then a share is beyond 0.2 or 0.8, as with seed 17183065356150017765 and a noise of 0.034; of 100,000 seeds, none was
-        // beyond this.
+        let (share, used) = share_of_the_first(seed, noise);
         prop_assert!((0.1..=0.9).contains(&share), "the first has {share:.2}");
-        let used = total / f64::from(windows - windows / 2) / best(pipe);
         prop_assert!(used >= 0.85, "only {used:.2} of the server is used");
     }
+}
+
+/// The share of the first of two controllers on one server, and how much of the server both use.
+fn share_of_the_first(seed: u64, noise: f64) -> (f64, f64) {
+    let mut both = [Simulation::new(seed, noise), Simulation::new(seed ^ 0x9e37, noise)];
+    // The second comes when the first has settled.
+    both[0].run(pipe, 100);
+    let (mut first, mut total, windows) = (0.0, 0.0, 1200);
+    for index in 0..windows {
+        let widths = both.each_ref().map(|s| s.controller.width() as f64);
+        let all: f64 = widths.iter().sum();
+        for (simulation, width) in both.iter_mut().zip(widths) {
+            simulation.window(pipe(all) * width / all);
+        }
+        if index >= windows / 2 {
+            first += pipe(all) * widths[0] / all;
+            total += pipe(all);
+        }
+    }
+    (first / total, total / f64::from(windows - windows / 2) / best(pipe))
+}
+
+#[test]
+fn shares_of_two_controllers_are_seldom_uneven() {
+    // Seed 17183065356150017765 with a noise of 0.034 is one of the few.
+    let is_uneven = |seed: &u64| {
+        let (share, _) = share_of_the_first(*seed, (*seed % 8) as f64 / 100.0);
+        !(0.2..=0.8).contains(&share)
+    };
+    let uneven: Vec<u64> = (1..=2000).filter(is_uneven).collect();
+    assert!(uneven.len() <= 2, "{uneven:?}");
 }
 
 #[test]
