@@ -256,6 +256,8 @@ impl Run {
             keeps_journal: record.is_some(),
             keeps_parts: large_files.are_kept(),
             is_elsewhere: job.fleets.is_some(),
+            shares_chunks: job.chunk_movers.is_some(),
+            flushes_chunks: false,
             keeps_catalog: survey.is_some(),
             tells_entered: survey.as_ref().is_some_and(Survey::records_all),
             follows: matches!(job.list, JobList::Changed(_)),
@@ -270,11 +272,13 @@ impl Run {
         let failures = start::failures(job, id, record.is_some());
         let open = open_files.as_ref().map(|files| files.before().clone());
         let doubts = RecheckSet { content: &doubts.content | &open.unwrap_or_default(), ..doubts };
-        let offer = job.fleets.as_ref().filter(|_| !waiting.is_stopped).map(|_| {
+        let has_others = job.fleets.is_some() || job.chunk_movers.is_some();
+        let offer = (has_others && !waiting.is_stopped).then(|| {
             let parts = (&resolved, &guard);
             offer(job, (id, run), parts, facts.clone(), spared.clone())
         });
-        let offer = offer.transpose()?.map(|offer| JobOffer { has_waited: fenced, ..offer });
+        let offer = offer.transpose()?.flatten();
+        let offer = offer.map(|offer| JobOffer { has_waited: fenced, ..offer });
         let engine = Arc::new(Engine::assemble(Parts {
             spec,
             facts,
@@ -370,7 +374,7 @@ impl Run {
             self.queue.close();
             return Ok(());
         }
-        if let Executor::Here(crew) = &mut self.hands {
+        if let Executor::Here(crew, _) = &mut self.hands {
             crew.begin()?;
         }
         let result = self.begin(list).and_then(|()| {
@@ -387,7 +391,7 @@ impl Run {
             shown.show(&self.engine, &Standing { hands: &self.hands, tasks_left: 0 }, false);
         }
         self.queue.close();
-        if let Executor::Here(crew) = &mut self.hands {
+        if let Executor::Here(crew, _) = &mut self.hands {
             crew.end();
         }
         result
@@ -456,7 +460,12 @@ impl Run {
             shown.turn(&self.engine, &standing, held);
         }
         match &mut self.hands {
-            Executor::Here(crew) => crew.turn(held),
+            Executor::Here(crew, chunks) => {
+                if let Some(chunks) = chunks {
+                    chunks.hold(held);
+                }
+                crew.turn(held)
+            }
             Executor::Elsewhere(fleet) => {
                 fleet.hold(held);
                 self.coordinator.widen(fleet.places());
@@ -470,8 +479,9 @@ impl Run {
 
     /// Handles a message of a remote mover besides outcomes.
     fn hear(&self, told: MoverReport) {
+        let facts = self.engine.hear(told);
         if let Executor::Elsewhere(fleet) = &self.hands {
-            for fact in self.engine.hear(told) {
+            for fact in facts {
                 fleet.know(fact);
             }
         }

@@ -7,11 +7,12 @@ use dmover_local::trash::Trash;
 use dmover_local::volume::on_storage;
 use dmover_model::{
     Answer, CoordinatorRequest, EntryError, ErrorClass, Fatal, FileSystemName, Identity, JobId,
-    JobSpec, Limit, Name, Notice, Operation, PathBytes, Placement, RootMarks, Side, Verb,
+    JobSpec, Limit, Name, Notice, Operation, PathBytes, Placement, RootMarks, Side, SideMark, Verb,
 };
 use dmover_observe::{Counters, Monitor, MoverView, Snapshot};
 use dmover_plan::stragglers::Done;
 use dmover_plan::temporary::TemporaryNames;
+use dmover_tree::RemoteTrees;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -164,6 +165,8 @@ pub struct MoverPlace {
     pub control: Arc<Control>,
     /// The trees and verbs that this mover accepts.
     pub bounds: Bounds,
+    /// Opens sources on other hosts; `None`: there are none.
+    pub remote: Option<Arc<dyn RemoteTrees>>,
 }
 
 /// The part of a mover process in a job.
@@ -273,7 +276,7 @@ impl Joining {
             privileged: dmover_host::user::is_privileged(),
             base: &base,
             bounds: &place.bounds.trees,
-            remote: None,
+            remote: place.remote.as_deref(),
         };
         place.bounds.check_spec(&spec)?;
         let resolved = insist_on(|| {
@@ -299,7 +302,7 @@ impl Joining {
         };
         let state = offer.state.as_ref().map(|(_, identity)| *identity);
         let guard = Guard::new(delete, None, trash, state, 0);
-        let allowance = Allowance::new(place.threads);
+        let allowance = Allowance::new(place.threads).reading(spec.sources_are_remote);
         let recorder = offer.records.map(|only_written| {
             let output = Box::new(std::io::sink());
             let recorder =
@@ -383,8 +386,9 @@ impl JobOffer {
     ) -> Result<(), Fatal> {
         let writes = self.spec.verb.fills() && !self.spec.policy.dry_run;
         for (root, known) in roots.iter().zip(known) {
-            if let Some(source) = root.source.here() {
-                check_side(mounts, source, (&known.0, false))?;
+            match root.source.here() {
+                Some(source) => check_side(mounts, source, (&known.0, false))?,
+                None => check_far_source(mounts, root, &known.0)?,
             }
             let Some((side, known)) = root.destination.as_ref().zip(known.1.as_ref()) else {
                 continue;
@@ -398,6 +402,17 @@ impl JobOffer {
         }
         Ok(())
     }
+}
+
+/// Refuses a source on another host that is not what the coordinator has found there.
+fn check_far_source(mounts: &MountTable, root: &Root, known: &SideMark) -> Result<(), Fatal> {
+    let found = root.source.mark(mounts, false);
+    if found.is_ok_and(|found| found == *known) {
+        return Ok(());
+    }
+    let shown = root.source.display().to_path();
+    let message = format!("'{}' is not what the coordinator has found there", shown.display());
+    Err(Fatal::refused(message, "run the same command again"))
 }
 
 impl Engine {

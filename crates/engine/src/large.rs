@@ -30,7 +30,7 @@ use crate::project;
 use crate::queue::Class;
 use crate::sum::{self, in_order};
 use crate::task_report::TELL_EVERY;
-use crate::written_parts::{PART_TIME, Part};
+use crate::written_parts::{PART_TIME, Part, SHARED_PART_TIME};
 
 pub(crate) mod partial;
 
@@ -218,14 +218,28 @@ pub(crate) fn run_chunk(mover: &mut Mover<'_>, task: &ChunkTask) {
         }
         Err(error) => {
             let error = for_another_round(mover, error);
-            if mover.engine.reports.coordinator.is_remote() && error.may_be_the_hosts() {
-                // Another mover that tries it must know what is left of it.
+            if another_may_try(mover.engine, &error) {
+                // It must know what is left of it.
                 let kind = TaskKind::Chunk(Box::new(task));
                 mover.report.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
             }
             mover.report.outcome.chunk_failure = Some(Box::new(error));
         }
     }
+}
+
+/// Whether a chunk that has failed here may succeed on another host.
+fn another_may_try(engine: &Engine, error: &EntryError) -> bool {
+    if engine.facts.flushes_chunks {
+        // The host that ends the file has its own connection to the source, and its own rights at the destination. What is
+        // about the source itself it would meet as well, and a failed flush is reported only once.
+        let is_about_content = matches!(
+            error.class,
+            ErrorClass::Changed | ErrorClass::Vanished | ErrorClass::Fenced | ErrorClass::Cancelled
+        );
+        return !is_about_content && !matches!(error.operation, Operation::Sync | Operation::Close);
+    }
+    engine.reports.coordinator.is_remote() && error.may_be_the_hosts()
 }
 
 /// Adapts an error for the next attempt: the temporary file of an earlier run may have vanished or changed, so the
@@ -305,7 +319,7 @@ fn copy_chunk(mover: &mut Mover<'_>, task: &mut ChunkTask) -> Result<Written, En
 
 /// The parts to flush and report now, with this one.
 fn due_parts(engine: &Engine, part: &Part<'_>) -> Option<DoneParts> {
-    if engine.end.flusher.is_some() {
+    if engine.end.flusher.is_some() || engine.facts.flushes_chunks {
         // Whatever a task has written is on storage when it ends.
         let pieces = part.pieces.clone().into_iter().collect();
         return Some(DoneParts { ranges: vec![part.range], pieces });
@@ -325,8 +339,13 @@ fn copy_in_steps(
     let (mut start, mut told) = (task.range.start, Instant::now());
     let since = told;
     open.will_read(task.range);
-    let worth_giving =
-        if open.is_sent_ahead() { chunk::SENT_AHEAD_AT_LEAST } else { chunk::STEP_AT_LEAST };
+    let shares = engine.facts.shares_chunks;
+    let worth_giving = match (open.is_sent_ahead(), shares) {
+        (false, _) => chunk::STEP_AT_LEAST,
+        (true, false) => chunk::SENT_AHEAD_AT_LEAST,
+        (true, true) => chunk::SHARED_AT_LEAST,
+    };
+    let part_time = if shares { SHARED_PART_TIME } else { PART_TIME };
     while start < task.range.end {
         let usual = mover.session.tools.step.bytes(piece);
         let step = open.compared_at_once().map_or(usual, |bytes| bytes.next_multiple_of(piece));
@@ -347,7 +366,7 @@ fn copy_in_steps(
         let others_wait = mover.queue.is_hungry(Class::Large);
         // What is done is flushed and reported, so that another run need not do it again.
         let is_time = engine.facts.keeps_parts
-            && (since.elapsed() >= PART_TIME || engine.control.is_stopping());
+            && (since.elapsed() >= part_time || engine.control.is_stopping());
         let all = is_time || mover.lease.is_wanted_back() || (others_wait && mover.queue.is_slow());
         let given = if all && !left.is_empty() {
             Some(left)

@@ -14,6 +14,7 @@ mod bring;
 mod case;
 mod catalog_survey;
 mod checked_tree;
+mod chunk_movers;
 mod compare_content;
 mod concurrency_driver;
 mod context;
@@ -79,6 +80,7 @@ mod watch;
 mod written_parts;
 
 pub use bounds::{Bounds, REPAIR};
+pub use chunk_movers::{ChunkDesk, ChunkMovers, GivenChunk};
 pub use context::Engine;
 pub use control::{Control, StopReason};
 pub use coordinator_client::CoordinatorClient;

@@ -3,7 +3,7 @@
 //! The traits are synchronous and batched, so that a message broker can implement them too. A lease has a deadline that
 //! the mover extends by making progress. A mover that hangs loses its lease, and checks it before every step that
 //! cannot be undone.
-use dmover_model::{Outcome, Task, TaskId};
+use dmover_model::{Outcome, Task, TaskId, TaskKind};
 use dmover_observe::CLASSES;
 use dmover_schedule::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -217,16 +217,26 @@ pub trait Dispatch: Send + Sync {
 /// The most names in unprocessed reports; beyond that, movers wait before they report.
 const UNHEARD_MAX: usize = 8192;
 
+/// A lease, and who has it.
+#[derive(Debug)]
+struct Leased {
+    lease: Lease,
+    /// A mover at another host has it, which the limits of the movers here do not count.
+    is_elsewhere: bool,
+}
+
 #[derive(Debug, Default)]
 struct State {
     ready: Vec<Task>,
-    leased: HashMap<TaskId, Lease>,
+    leased: HashMap<TaskId, Leased>,
     /// Number of leases so far.
     leases: u32,
     reports: Vec<Reported>,
     /// Entries in all reports.
     unheard: usize,
     waiting: usize,
+    /// Movers at other hosts that wait for a chunk.
+    waiting_elsewhere: usize,
     /// Ended tasks: how many were reported, taken, and acknowledged.
     ended: [u64; 3],
     /// Leased tasks of each class, and their limits.
@@ -236,6 +246,13 @@ struct State {
 }
 
 impl State {
+    fn say(&mut self, said: MoverReport) {
+        if !said.is_empty() {
+            self.unheard += said.len();
+            self.reports.push(Reported::MoverReport(Box::new(said)));
+        }
+    }
+
     fn has_room(&self, class: Class) -> bool {
         self.running[class as usize] < self.allowed[class as usize]
     }
@@ -245,9 +262,28 @@ impl State {
         self.ready.iter().rposition(|task| self.has_room(Class::of(task)))
     }
 
+    /// The newest task that a mover at another host may lease: a chunk that has failed at none.
+    fn next_elsewhere(&self) -> Option<usize> {
+        let is_chunk = |task: &Task| matches!(task.kind, TaskKind::Chunk(_));
+        self.ready.iter().rposition(|task| is_chunk(task) && task.lost.is_empty())
+    }
+
+    fn grant(&mut self, index: usize, lease_ms: u64, is_elsewhere: bool) -> Lease {
+        let task = self.ready.remove(index);
+        if !is_elsewhere {
+            self.running[Class::of(&task) as usize] += 1;
+        }
+        self.leases += 1;
+        let lease = Lease::local(task, self.leases, lease_ms);
+        self.leased.insert(lease.task.id, Leased { lease: lease.clone(), is_elsewhere });
+        lease
+    }
+
     fn release(&mut self, id: TaskId) -> Option<Lease> {
-        let lease = self.leased.remove(&id)?;
-        self.running[Class::of(&lease.task) as usize] -= 1;
+        let Leased { lease, is_elsewhere } = self.leased.remove(&id)?;
+        if !is_elsewhere {
+            self.running[Class::of(&lease.task) as usize] -= 1;
+        }
         Some(lease)
     }
 }
@@ -257,6 +293,8 @@ impl State {
 pub struct LocalQueue {
     state: Mutex<State>,
     work: Condvar,
+    /// Wakes movers at other hosts that wait for a chunk.
+    work_elsewhere: Condvar,
     said: Condvar,
     heard: Condvar,
     lease_ms: u64,
@@ -270,6 +308,7 @@ impl LocalQueue {
         Self {
             state: Mutex::new(State { allowed: [usize::MAX; CLASSES], ..State::default() }),
             work: Condvar::new(),
+            work_elsewhere: Condvar::new(),
             said: Condvar::new(),
             heard: Condvar::new(),
             lease_ms: lease.as_millis() as u64,
@@ -289,7 +328,61 @@ impl LocalQueue {
 
     /// Whether this lease, and not a later one of the same task, is valid.
     fn is_current(state: &State, lease: &Lease) -> bool {
-        state.leased.get(&lease.task.id).is_some_and(|l| l.number == lease.number)
+        state.leased.get(&lease.task.id).is_some_and(|l| l.lease.number == lease.number)
+    }
+
+    /// Leases a chunk of a large file to a mover at another host, waiting for one.
+    pub(crate) fn lease_chunk(&self, wait: Duration) -> Option<Lease> {
+        let mut state = self.state();
+        if state.next_elsewhere().is_none() && !state.closed {
+            state.waiting_elsewhere += 1;
+            let wake = |s: &mut State| s.next_elsewhere().is_none() && !s.closed;
+            let (guard, _) = self
+                .work_elsewhere
+                .wait_timeout_while(state, wait, wake)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            state.waiting_elsewhere -= 1;
+        }
+        let index = state.next_elsewhere().filter(|_| !state.closed)?;
+        Some(state.grant(index, self.lease_ms, true))
+    }
+
+    /// Adds reports of a mover at another host about a task that it has leased. `said`: those beside the outcome.
+    pub(crate) fn report_of(&self, lease: &Lease, said: MoverReport, outcome: Outcome) {
+        let mut state = self.state();
+        if Self::is_current(&state, lease) {
+            state.say(said);
+            state.unheard += outcome.weight();
+            state.reports.push(Reported::Partial(lease.task.id, outcome));
+            self.said.notify_one();
+        }
+    }
+
+    /// Ends such a task. `left`: it failed there, and this is what another mover should try.
+    pub(crate) fn end_of(
+        &self,
+        lease: &Lease,
+        said: MoverReport,
+        (outcome, left): (Outcome, Option<TaskKind>),
+    ) {
+        let mut state = self.state();
+        if !Self::is_current(&state, lease) {
+            return;
+        }
+        state.release(lease.task.id);
+        state.say(said);
+        state.unheard += outcome.weight();
+        state.reports.push(match left {
+            Some(kind) => {
+                let mut task = Task { kind, ..lease.task.clone() };
+                task.lost.push(lease.number);
+                Reported::Returned(Box::new(task))
+            }
+            None => Reported::Done(lease.task.id, outcome),
+        });
+        state.ended[0] += 1;
+        self.said.notify_one();
     }
 }
 
@@ -310,12 +403,7 @@ impl Queue for LocalQueue {
         while leases.len() < most
             && let Some(index) = state.next()
         {
-            let task = state.ready.remove(index);
-            state.running[Class::of(&task) as usize] += 1;
-            state.leases += 1;
-            let lease = Lease::local(task, state.leases, self.lease_ms);
-            state.leased.insert(lease.task.id, lease.clone());
-            leases.push(lease);
+            leases.push(state.grant(index, self.lease_ms, false));
         }
         leases
     }
@@ -356,7 +444,10 @@ impl Queue for LocalQueue {
 
     fn is_hungry(&self, class: Class) -> bool {
         let state = self.state();
-        state.waiting > 0 && state.next().is_none() && state.has_room(class)
+        let elsewhere = class == Class::Large
+            && state.waiting_elsewhere > 0
+            && state.next_elsewhere().is_none();
+        elsewhere || (state.waiting > 0 && state.next().is_none() && state.has_room(class))
     }
 
     fn is_closed(&self) -> bool {
@@ -373,7 +464,8 @@ impl Gate for LocalQueue {
         let (asked, others): (Vec<&Lease>, Vec<&Lease>) = state
             .leased
             .values()
-            .filter(|lease| Class::of(&lease.task) == class)
+            .filter(|leased| !leased.is_elsewhere && Class::of(&leased.lease.task) == class)
+            .map(|leased| &leased.lease)
             .partition(|lease| lease.is_wanted_back());
         for lease in others.iter().take(surplus.saturating_sub(asked.len())) {
             lease.want_back();
@@ -394,6 +486,7 @@ impl Dispatch for LocalQueue {
         for _ in 0..woken {
             self.work.notify_one();
         }
+        self.work_elsewhere.notify_all();
     }
 
     fn reports(&self, wait: Duration) -> Vec<Reported> {
@@ -419,7 +512,7 @@ impl Dispatch for LocalQueue {
     fn expired(&self) -> Vec<Task> {
         let mut state = self.state();
         let over: Vec<TaskId> =
-            state.leased.iter().filter(|(_, l)| !l.holds()).map(|(id, _)| *id).collect();
+            state.leased.iter().filter(|(_, l)| !l.lease.holds()).map(|(id, _)| *id).collect();
         let lost = over.iter().filter_map(|id| state.release(*id));
         let back = lost.map(|lease| {
             // Its holder may be about to extend it: from here on it cannot.
@@ -438,200 +531,11 @@ impl Dispatch for LocalQueue {
     fn close(&self) {
         self.state().closed = true;
         self.work.notify_all();
+        self.work_elsewhere.notify_all();
         self.heard.notify_all();
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use dmover_model::{Budget, TaskKind};
-
-    fn task(id: u64) -> Task {
-        let budget = Budget { entries: 1, bytes: 1, time_ms: 1 };
-        Task::new(TaskId(id), TaskKind::Finish(Vec::new()), budget)
-    }
-
-    #[test]
-    fn movers_beyond_the_number_are_asked_to_come_back_once() {
-        let queue = LocalQueue::new(Duration::from_secs(9));
-        queue.publish((0..5).map(task).collect());
-        let leases = queue.lease(4, Duration::ZERO);
-        let asked = |leases: &[Lease]| leases.iter().filter(|l| l.is_wanted_back()).count();
-        queue.allow(Class::Large, 0);
-        assert_eq!(asked(&leases), 0, "of another class");
-        queue.allow(Class::Small, 3);
-        queue.allow(Class::Small, 3);
-        assert_eq!(asked(&leases), 1);
-        queue.allow(Class::Small, 2);
-        assert_eq!(asked(&leases), 2);
-        leases.iter().filter(|l| l.is_wanted_back()).for_each(|lease| {
-            queue.complete(lease, Outcome::default());
-        });
-        assert!(queue.lease(1, Duration::ZERO).is_empty(), "two are still at work");
-    }
-
-    #[test]
-    fn the_newest_task_goes_first() {
-        let queue = LocalQueue::new(Duration::from_secs(9));
-        queue.publish(vec![task(1), task(2)]);
-        queue.publish(vec![task(3)]);
-        let ids: Vec<u64> = queue.lease(9, Duration::ZERO).iter().map(|l| l.task.id.0).collect();
-        assert_eq!(ids, [3, 2, 1]);
-    }
-
-    #[test]
-    fn a_lease_that_ran_out_is_given_to_another_and_its_outcome_dropped() {
-        let queue = LocalQueue::new(Duration::ZERO);
-        queue.publish(vec![task(1)]);
-        let old = queue.lease(1, Duration::ZERO).remove(0);
-        assert!(!old.holds(), "a lease of no length has run out");
-        old.extend();
-        assert!(!old.holds(), "a lost lease cannot be extended");
-        let back = queue.expired();
-        assert_eq!(back.len(), 1);
-        queue.publish(back);
-        queue.complete(&old, Outcome::default());
-        assert!(queue.reports(Duration::ZERO).is_empty());
-        let new = queue.lease(1, Duration::ZERO).remove(0);
-        assert_eq!(new.task.lost, [old.number]);
-        queue.complete(&old, Outcome::default());
-        assert!(queue.reports(Duration::ZERO).is_empty(), "the old holder speaks for nobody");
-        queue.complete(&new, Outcome::default());
-        assert_eq!(queue.reports(Duration::ZERO).len(), 1);
-    }
-
-    #[test]
-    fn what_was_made_is_undone_if_nothing_was_ever_said_of_it() {
-        let undone = Arc::new(AtomicU64::new(0));
-        let make = |lease: &Lease| {
-            let undone = Arc::clone(&undone);
-            lease.unless_said(move || _ = undone.fetch_add(1, Ordering::SeqCst));
-        };
-        for (length, ends, expected) in [
-            (Duration::ZERO, true, 1),
-            (Duration::from_secs(9), true, 0),
-            (Duration::from_secs(9), false, 1),
-        ] {
-            undone.store(0, Ordering::SeqCst);
-            let queue = LocalQueue::new(length);
-            queue.publish(vec![task(1)]);
-            let lease = queue.lease(1, Duration::ZERO).remove(0);
-            make(&lease);
-            drop(queue.expired());
-            if ends {
-                queue.complete(&lease, Outcome::default());
-            }
-            assert_eq!(undone.load(Ordering::SeqCst), 0, "somebody still has it in hand");
-            drop((lease, queue));
-            assert_eq!(undone.load(Ordering::SeqCst), expected, "{length:?} {ends}");
-        }
-    }
-
-    #[test]
-    fn who_says_too_much_waits_until_it_is_heard() {
-        let queue = Arc::new(LocalQueue::new(Duration::from_secs(9)));
-        queue.publish(vec![task(1)]);
-        let lease = queue.lease(1, Duration::ZERO).remove(0);
-        let speaker = Arc::clone(&queue);
-        let mover = std::thread::spawn(move || {
-            for _ in 0..10 * UNHEARD_MAX {
-                let dirty = vec![dmover_model::DirectoryRef::of_root(dmover_model::RootId(0))];
-                speaker.report(&lease, Outcome { dirty, ..Outcome::default() });
-            }
-            speaker.complete(&lease, Outcome::default());
-        });
-        let mut heard = 0;
-        while heard <= 10 * UNHEARD_MAX {
-            let said = queue.reports(Duration::from_mins(1)).len();
-            assert!(said <= UNHEARD_MAX + 2, "{said} at once");
-            heard += said;
-        }
-        mover.join().unwrap();
-    }
-
-    /// One directory's names are one thing of an outcome, and may be more than memory holds.
-    #[test]
-    fn who_lists_many_names_waits_until_they_are_heard() {
-        use dmover_model::{ListedName, Name, Object, Surveyed, TreePath};
-        const NAMES: usize = 1024;
-        const LISTS: usize = 5 * UNHEARD_MAX / NAMES;
-        let queue = Arc::new(LocalQueue::new(Duration::from_secs(9)));
-        queue.publish(vec![task(1)]);
-        let lease = queue.lease(1, Duration::ZERO).remove(0);
-        let speaker = Arc::clone(&queue);
-        let mover = std::thread::spawn(move || {
-            let name = Name::new(&b"n"[..]).unwrap();
-            let listed = ListedName { name, inode: 1, is_directory: false };
-            for _ in 0..LISTS {
-                let names = vec![listed.clone(); NAMES];
-                let object = Object { inode: 1, birth: None };
-                let list = Surveyed::Listed { object, path: TreePath::root(), names, last: false };
-                speaker.report(&lease, Outcome { survey: vec![list], ..Outcome::default() });
-            }
-            speaker.complete(&lease, Outcome::default());
-        });
-        while queue.state().unheard <= UNHEARD_MAX {
-            assert!(!mover.is_finished(), "it never waits");
-            std::thread::yield_now();
-        }
-        let (mut heard, most) = (0, UNHEARD_MAX / NAMES + 2);
-        while heard <= LISTS {
-            let said = queue.reports(Duration::from_mins(1)).len();
-            assert!(said <= most, "{said} at once");
-            heard += said;
-        }
-        mover.join().unwrap();
-    }
-
-    #[test]
-    fn who_ends_a_task_waits_until_it_is_on_record() {
-        let queue = Arc::new(LocalQueue::new(Duration::from_secs(9)).on_record());
-        queue.publish(vec![task(1)]);
-        let lease = queue.lease(1, Duration::ZERO).remove(0);
-        let speaker = Arc::clone(&queue);
-        let mover = std::thread::spawn(move || speaker.complete(&lease, Outcome::default()));
-        while queue.reports(Duration::from_mins(1)).is_empty() {}
-        assert!(!mover.is_finished());
-        queue.acknowledge();
-        mover.join().unwrap();
-        queue.publish(vec![task(2)]);
-        let lease = queue.lease(1, Duration::ZERO).remove(0);
-        queue.close();
-        queue.complete(&lease, Outcome::default());
-    }
-
-    #[test]
-    fn hunger_needs_someone_who_waits() {
-        let queue = Arc::new(LocalQueue::new(Duration::from_secs(9)));
-        assert!(!queue.is_hungry(Class::Small));
-        let other = Arc::clone(&queue);
-        let mover = std::thread::spawn(move || other.lease(1, Duration::from_mins(1)));
-        while !queue.is_hungry(Class::Small) {
-            std::thread::yield_now();
-        }
-        queue.publish(vec![task(1)]);
-        assert_eq!(mover.join().unwrap().len(), 1);
-        assert!(!queue.is_hungry(Class::Small));
-    }
-
-    #[test]
-    fn a_class_that_is_full_does_not_keep_the_other_waiting() {
-        let queue = LocalQueue::new(Duration::from_secs(9));
-        let open = |id| {
-            let directory = dmover_model::DirectoryRef::of_root(dmover_model::RootId(0));
-            let name = dmover_model::Name::new(*b"f").unwrap();
-            let file =
-                dmover_model::FileRef { directory, name: name.clone(), destination_name: name };
-            Task { kind: TaskKind::Open { file, round: 1 }, ..task(id) }
-        };
-        queue.allow(Class::Large, 1);
-        queue.publish(vec![task(1), open(2), open(3)]);
-        let leases = queue.lease(9, Duration::ZERO);
-        let ids: Vec<u64> = leases.iter().map(|l| l.task.id.0).collect();
-        assert_eq!(ids, [3, 1], "the newest of each class");
-        assert!(queue.lease(9, Duration::ZERO).is_empty());
-        queue.complete(&leases[0], Outcome::default());
-        assert_eq!(queue.lease(9, Duration::ZERO)[0].task.id.0, 2);
-    }
-}
+#[path = "queue_tests.rs"]
+pub(crate) mod tests;

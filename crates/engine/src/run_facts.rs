@@ -16,6 +16,10 @@ pub(crate) struct RunFacts {
     pub keeps_parts: bool,
     /// Movers run in other processes than the coordinator.
     pub is_elsewhere: bool,
+    /// Movers at other hosts copy chunks as well.
+    pub shares_chunks: bool,
+    /// A mover flushes each chunk of a large file before it reports it, because another host ends the file.
+    pub flushes_chunks: bool,
     pub keeps_catalog: bool,
     pub tells_entered: bool,
     /// The run scans only paths that a change feed has reported.

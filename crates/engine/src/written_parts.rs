@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// After this time a chunk ends, and its data is flushed and reported: a killed run loses no more than this.
 pub(crate) const PART_TIME: Duration = Duration::from_secs(3);
+/// The same if movers at other hosts may get the rest: what was sent ahead to this one would be sent again.
+pub(crate) const SHARED_PART_TIME: Duration = Duration::from_secs(30);
 /// With more files than this, unflushed parts of files without recent writes are forgotten: another run copies them again.
 const FILES_MAX: usize = 256;
 

@@ -12,6 +12,23 @@ pub fn has_open(pid: u32, file: &std::path::Path) -> bool {
     open.map(|entry| identity(&entry.path())).any(|found| found == Some(wanted))
 }
 
+/// When a process was started, in ticks since the boot (`starttime` of proc_pid_stat(5)); `None`: it is gone, or only waits for its
+/// parent to notice that. Together with the boot and the namespace it identifies a process.
+pub fn started(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program, in parentheses, may contain anything.
+    let mut rest = text[text.rfind(')')? + 1..].split_whitespace();
+    let state = rest.next().filter(|state| !matches!(*state, "Z" | "X"));
+    // The state is the third field, and this one the 22nd.
+    state.and_then(|_| rest.nth(18)?.parse().ok())
+}
+
+/// The namespace in which numbers of processes mean what they mean here (pid_namespaces(7)).
+pub fn namespace() -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    Some(std::fs::metadata("/proc/self/ns/pid").ok()?.ino())
+}
+
 /// The words of a process's command, with blanks between them (proc(5), `cmdline`); `None` where it is hidden, or gone.
 pub fn command(pid: u32) -> Option<Vec<u8>> {
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
@@ -54,5 +71,22 @@ pub fn terminate(pid: u32) {
 pub fn kill(pid: u32) {
     if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_one_start_until_it_is_gone() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let begun = started(child.id());
+        assert!(begun.is_some() && begun >= started(std::process::id()), "{begun:?}");
+        assert_eq!(started(child.id()), begun);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(started(child.id()), None);
+        assert!(namespace().is_some());
     }
 }

@@ -1,5 +1,5 @@
 //! A root of the source: an entry of this host, or a tree that is read through messages.
-use dmover_model::{EntryError, ErrorClass, Name, Operation, PathBytes, Side, SideMark};
+use dmover_model::{EntryError, Name, PathBytes, SideMark};
 use dmover_tree::RemoteTree;
 use std::sync::Arc;
 
@@ -72,12 +72,10 @@ impl SourceRoot {
     pub fn mark(&self, mounts: &MountTable, follow: bool) -> Result<SideMark, EntryError> {
         match self {
             Self::Here(side) => side.mark(mounts, follow),
-            Self::Remote { .. } => {
-                let words =
-                    "movers on other hosts cannot read a source that is reached through ssh";
-                let (side, class) = (Side::Source, ErrorClass::Unsupported);
-                let path = self.display().clone();
-                Err(EntryError::plain(side, Operation::Stat, class, path, words))
+            // What is above it at its host does not matter, because nothing but this entry is read.
+            Self::Remote { tree, .. } => {
+                let identity = tree.root().metadata.identity;
+                Ok(SideMark { above: identity, entry: Some(identity) })
             }
         }
     }

@@ -46,6 +46,8 @@ use crate::connection::{HangUp, Link, Terms};
 pub const PORTS: (u16, u16) = (50_000, 51_000);
 /// How many streams a connection has unless a number is given.
 pub const STREAMS: u32 = 8;
+/// The fewest data streams to each of several hosts, unless the user has chosen.
+const STREAMS_LEAST: u32 = 4;
 /// How many a connection has at most if the number was not given.
 pub const STREAMS_GROWN: u32 = 32;
 /// The most streams of a connection.
@@ -74,6 +76,15 @@ impl Notice {
 impl std::fmt::Debug for Notice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Notice")
+    }
+}
+
+/// Divides the usual number of streams among connections with several hosts. Together they have about as many as one, and what
+/// comes in turns makes losses that more streams would not mend.
+pub fn share_among(settings: &mut StreamSettings, hosts: u32) {
+    if settings.grows {
+        settings.count = settings.count.div_ceil(hosts).max(STREAMS_LEAST);
+        settings.grows = false;
     }
 }
 

@@ -51,6 +51,8 @@ const STEP_MS: std::ops::Range<u64> = 50..200;
 pub const STEP_AT_LEAST: u64 = MIB / 4;
 /// The same if the content of the other half may be on its way from another host already: it would be sent again.
 pub const SENT_AHEAD_AT_LEAST: u64 = 64 * MIB;
+/// The same if movers at other hosts wait, who have connections of their own that would be idle.
+pub const SHARED_AT_LEAST: u64 = 8 * MIB;
 /// The first step under a rate limit. A mover may get a small share of the limit, and a step that does not end before a
 /// stop is lost.
 const LIMITED_STEP: u64 = 16 << 10;

@@ -443,6 +443,7 @@ impl Worker {
             counters: Arc::new(Counters::default()),
             control: Arc::clone(&switch),
             bounds: self.options.bounds.clone(),
+            remote: None,
         };
         let engine = Joining::new(&offer, place)?;
         let places = engine.places() as u32;

@@ -4,16 +4,20 @@ use bytes::Bytes;
 use dmover_model::{AttributeSet, ConnectionReport, Fatal, FollowLinks, PathBytes};
 use dmover_net::connection::{Broken, Channel, Connection};
 use dmover_net::frame::PAYLOAD_MAX;
+use dmover_net::hello::Hello;
 use dmover_net::{ConnectOptions, RemoteAgent};
 use dmover_schedule::thread;
 use dmover_schedule::thread::JoinHandle;
 use dmover_tree::{RemoteTree, RemoteTrees};
-use dmover_wire::agent::WithHead;
-use dmover_wire::delegation::{DelegateRequest, DelegatedJob, OutputStream, ThirdHost, ThirdHosts};
+use dmover_wire::agent::{UNKNOWN_REQUEST, WithHead};
+use dmover_wire::delegation::{
+    DelegateRequest, DelegateRole, DelegatedJob, OutputStream, ThirdHost, ThirdHosts,
+};
 use dmover_wire::{decode, encode};
 use std::io::Read;
 use std::sync::Arc;
 
+use crate::chunks::OtherHosts;
 use crate::joined::receive;
 use crate::source::{Connect, Line, Opening, RemoteSource};
 use crate::sources::SharedOptions;
@@ -35,20 +39,52 @@ impl Delegated {
         Self { connection: Arc::new(connection) }
     }
 
-    /// What to run.
+    /// What this host does, and what it runs if it runs the job.
     ///
     /// # Errors
     /// The connection is over.
-    pub fn job(&self) -> Result<DelegatedJob, Fatal> {
-        let asked = self.connection.request(&encode(&DelegateRequest::Job));
-        let job = asked.and_then(|channel| {
+    pub fn part(&self) -> Result<(DelegateRole, Option<DelegatedJob>), Fatal> {
+        // Both are asked for at once: an older program at the other side knows only one of them.
+        let asked = [DelegateRequest::Role, DelegateRequest::Job].map(|request| {
+            let channel = self.connection.request(&encode(&request))?;
             channel.finish()?;
-            receive(&channel)
+            Ok(channel)
         });
-        job.map_err(|why| lost(&why))
+        let [role, job] = asked;
+        let role = role.and_then(|channel| match receive(&channel) {
+            Err(Broken::Cancelled(why)) if why == UNKNOWN_REQUEST => {
+                Ok(DelegateRole::Runs { others: Vec::new() })
+            }
+            role => role,
+        });
+        let role = role.map_err(|why| lost(&why))?;
+        let job = match role {
+            DelegateRole::Runs { .. } => Some(job.and_then(|channel| receive(&channel))),
+            DelegateRole::CopiesChunks { .. } => None,
+        };
+        Ok((role, job.transpose().map_err(|why| lost(&why))?))
     }
 
-    /// The sources of the job. `named`: as its specification has them; `options`: how third hosts are reached, but for the
+    /// Accepts other hosts that share DEST, which copy chunks of large files. `others`: their names.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn accept(&self, others: Vec<String>, version: &str) -> Result<Arc<OtherHosts>, Fatal> {
+        let own = Hello::of_this_program(version);
+        Ok(Arc::new(OtherHosts::accept(&self.connection, others, &own)?))
+    }
+
+    /// The host that runs the job, for one that copies chunks.
+    ///
+    /// # Errors
+    /// The connection is over, or that host cannot be used.
+    pub fn coordinator(&self, options: &ConnectOptions) -> Result<RemoteAgent, Fatal> {
+        let asked = self.connection.request(&encode(&DelegateRequest::Coordinator));
+        let channel = asked.map_err(|why| lost(&why))?;
+        RemoteAgent::through(channel, "the host of the job", &PathBytes::default(), options)
+    }
+
+    /// The sources of the job. `named`: as its specification has them; `typed`: as the user has typed them; `options`: how third hosts are reached, but for the
     /// settings of data streams, which are those of the user.
     ///
     /// # Errors
@@ -56,7 +92,7 @@ impl Delegated {
     pub fn sources(
         &self,
         named: &[PathBytes],
-        job: &DelegatedJob,
+        typed: &[PathBytes],
         (preserve, with_head): (AttributeSet, WithHead),
         mut options: ConnectOptions,
     ) -> Result<DelegatedSources, Fatal> {
@@ -68,7 +104,7 @@ impl Delegated {
         let third = third.map_err(|why| lost(&why))?;
         options.streams.settings = third.streams;
         let mut number = 0;
-        let known = named.iter().zip(&job.typed).zip(&third.hosts);
+        let known = named.iter().zip(typed).zip(&third.hosts);
         let sources = known.map(|((named, typed), hosts)| {
             let third = (number..).zip(hosts.iter().cloned()).collect();
             number += hosts.len() as u32;

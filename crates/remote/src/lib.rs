@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+mod chunks;
 mod delegate;
 mod delegated;
 mod hashing;
@@ -14,10 +15,11 @@ mod serve;
 mod source;
 mod sources;
 
-pub use delegate::{Delegate, DelegatedSource, Print, ThirdSource};
+pub use chunks::{ChunkMover, ChunkMoverPlace, OtherHosts};
+pub use delegate::{Delegate, DelegatedPart, DelegatedSource, Meetings, Print, ThirdSource};
 pub use delegated::{Delegated, DelegatedSources};
 pub use dmover_wire::agent::WithHead;
-pub use dmover_wire::delegation::{DelegatedJob, OutputStream};
+pub use dmover_wire::delegation::{DelegateRole, DelegatedJob, OutputStream};
 pub use serve::{Introduction, TreeService};
 pub use source::{Connect, Line, Opening, RemoteSource};
 pub use sources::Sources;

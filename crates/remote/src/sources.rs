@@ -1,5 +1,6 @@
 //! Sources of a job by their names: `HOST:PATH`.
 use dmover_model::{AttributeSet, Fatal, FollowLinks, PathBytes};
+use dmover_net::streams::share_among;
 use dmover_net::{ConnectOptions, Endpoint, Notice, RemoteAgent, RemotePath};
 use dmover_tree::{RemoteTree, RemoteTrees};
 use dmover_wire::agent::WithHead;
@@ -10,8 +11,6 @@ use std::time::Duration;
 
 use crate::source::{Connect, Opening, RemoteSource};
 
-/// The fewest data streams to each of several hosts, unless the user has chosen.
-const STREAMS_LEAST: u32 = 4;
 /// The limit for a login at one of several hosts. Several programs that ask for passwords at the same time help nobody.
 const LOGIN_WITHIN: Duration = Duration::from_mins(1);
 
@@ -82,11 +81,7 @@ impl SharedOptions {
             return Err(Fatal::refused(message, "omit it, or name the hosts by these addresses"));
         }
         let patience = Duration::from_millis(settings.patience_ms.into());
-        if settings.grows {
-            // Together they have as many as one host, and what comes in turns makes losses that more streams would not mend.
-            settings.count = settings.count.div_ceil(hosts).max(STREAMS_LEAST);
-            settings.grows = false;
-        }
+        share_among(settings, hosts);
         each.hello_within = Some(each.hello_within.unwrap_or(LOGIN_WITHIN).min(LOGIN_WITHIN));
         let source = (patience, options.streams.notice.clone());
         Ok(Self { each, source })

@@ -32,6 +32,31 @@ pub enum DelegateRequest {
     },
     /// Which sources are on third hosts; answered with [`ThirdHosts`].
     ThirdHosts,
+    /// What this host does for the job; answered with a [`DelegateRole`].
+    Role,
+    /// Accepts a connection of another host that shares DEST: the messages of the channel are its bytes in both directions,
+    /// beginning with the greetings. They begin when that host is there.
+    Accept {
+        /// The number of the host in the list.
+        number: u32,
+    },
+    /// Connects with the host that runs the job: the other end of [`Self::Accept`].
+    Coordinator,
+}
+
+/// What a host does for a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DelegateRole {
+    /// It runs the job.
+    Runs {
+        /// The names of the other hosts that share DEST.
+        others: Vec<String>,
+    },
+    /// It copies chunks of large files for the host that runs the job.
+    CopiesChunks {
+        /// The sources as the user has typed them.
+        typed: Vec<PathBytes>,
+    },
 }
 
 /// A third host.

@@ -3,10 +3,12 @@
 //! Coordinators and movers exchange [`Call`] and [`Reply`], tasks, outcomes, log lines and broadcasts; each message is
 //! made by [`encode`] and is in an [`Envelope`] that authenticates it. Keys, codes and signatures are not in this crate,
 //! nor is anything that sends or receives. [`agent`] has the messages between a job and its agents,
-//! and [`delegation`] those of a job that runs where its destination is; they need no envelope.
+//! [`delegation`] those of a job that runs where its destination is, and [`chunks`] those of other hosts that write there; they
+//! need no envelope.
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod chunks;
 pub mod delegation;
 mod encoding;
 mod envelope;

@@ -17,7 +17,8 @@ use super::agent::{
     Answer, Begun, BegunShared, ContentPart, DigestPart, Head, Inspection, ListPart, Measured,
     PIECES_MAX, RelayAnswer, Request, SHORT_MAX, WalkPart, encode_content, encode_content_into,
 };
-use super::delegation::{DelegateRequest, DelegatedJob, ThirdHosts};
+use super::chunks::{ChunkNews, ChunkReport, ChunkRequest};
+use super::delegation::{DelegateRequest, DelegateRole, DelegatedJob, ThirdHosts};
 use super::encoding::from_plain;
 use super::*;
 use arbitrary::arbitrary;
@@ -28,7 +29,8 @@ macro_rules! for_each_message {
         for_each_message!(@ $function $arguments Call Reply TaskMessage OutcomeMessage LogMessage
             Broadcast PoolMessage Request Begun Inspection MetadataAnswer Looks AttributesAnswer
             HeadAnswers WalkPart ListPart ContentPart NextDataAnswer DigestPart DelegateRequest DelegatedJob
-            ThirdHosts RelayAnswer Measured BegunShared)
+            ThirdHosts RelayAnswer Measured BegunShared DelegateRole ChunkRequest ChunkReport
+            ChunkNews)
     };
     (@ $function:ident $arguments:tt $($type:ident)*) => {
         $($function::<$type> $arguments;)*

@@ -56,6 +56,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "dmover-remote",
         &[
+            "dmover-engine",
             "dmover-local",
             "dmover-net",
             "dmover-wire",

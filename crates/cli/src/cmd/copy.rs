@@ -31,13 +31,14 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         return code;
     }
     match remote::sources(&spec, &args.remote, Some(fleet)) {
-        Ok(remote) => run_received(args, Received { spec, remote }),
+        Ok(remote) => run_received(args, Received::alone(spec, remote)),
         Err(error) => failed(&error),
     }
 }
 
 /// Runs a job with these options.
-pub(super) fn run_received(args: &CopyArgs, Received { spec, remote }: Received) -> ExitCode {
+pub(super) fn run_received(args: &CopyArgs, received: Received) -> ExitCode {
+    let Received { spec, remote, chunk_movers } = received;
     let CopyArgs { proof, items, output, job, state, .. } = args;
     let fleet = Some(&args.fleet);
     let transfer = Transfer {
@@ -51,6 +52,7 @@ pub(super) fn run_received(args: &CopyArgs, Received { spec, remote }: Received)
         state,
         fleet,
         remote,
+        chunk_movers,
     };
     transfer::run(&transfer, |_| {})
 }

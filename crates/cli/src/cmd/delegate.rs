@@ -1,12 +1,11 @@
 //! Jobs whose DEST is on another host: dmover there runs them, and this process serves the sources and prints.
 use dmover_model::{Fatal, FollowLinks, JobSpec, PathBytes};
 use dmover_net::connection::Broken;
+use dmover_net::streams::share_among;
 use dmover_net::{
-    ConnectOptions, Endpoint, Notice, RemoteAgent, RemoteHost, RemoteJob, RemotePath, start_relays,
+    ConnectOptions, Endpoint, Notice, RemoteAgent, RemoteHost, RemotePath, start_relays,
 };
-use dmover_remote::{
-    Delegate, DelegatedJob, DelegatedSource, OutputStream, Print, ThirdSource, TreeService,
-};
+use dmover_remote::{DelegatedJob, ThirdSource};
 use dmover_schedule::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -16,11 +15,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 
+use super::destination_hosts::{DestinationHosts, Source};
 use super::remote::{LOGIN_WITHIN, connect_options};
 use super::run::failed;
 use crate::args::{FleetArgs, JobArgs, OutputArgs, RemoteArgs};
 use crate::config::words_as_typed;
-use crate::print::{self, one_line, say, screen};
+use crate::print::{one_line, say, screen};
 use crate::signals;
 
 /// The signals that stop a job.
@@ -44,17 +44,12 @@ pub(super) fn run(spec: &JobSpec, remote: &RemoteArgs, limits: &Limits<'_>) -> O
         return None;
     }
     let destination = match Endpoint::parse(OsStr::from_bytes(&spec.destination.0)) {
-        Ok(Endpoint::Remote(destination)) => {
-            match destination.one_host("name one host, or use --broker with movers on several") {
-                Ok(destination) => destination,
-                Err(error) => return Some(failed(&error)),
-            }
-        }
+        Ok(Endpoint::Remote(destination)) => destination,
         Ok(Endpoint::Local(_)) => return None,
         Err(error) => return Some(failed(&error)),
     };
-    let ended =
-        limits.refuse().and_then(|()| delegate(spec, &destination, &connect_options(remote)));
+    let refused = limits.refuse().and_then(|()| several_refused(spec, &destination, remote));
+    let ended = refused.and_then(|()| delegate(spec, &destination, &connect_options(remote)));
     Some(ended.unwrap_or_else(|error| failed(&error)))
 }
 
@@ -76,11 +71,28 @@ impl Limits<'_> {
     }
 }
 
+/// Refuses what does not work with several hosts that share DEST.
+fn several_refused(
+    spec: &JobSpec,
+    destination: &RemotePath,
+    remote: &RemoteArgs,
+) -> Result<(), Fatal> {
+    let given = [
+        ("--inplace", spec.policy.inplace),
+        ("--data-address", !remote.data_address.is_empty()),
+        ("--relay", !remote.relay.is_empty()),
+    ];
+    let given = given.iter().find(|(_, is_given)| *is_given);
+    let Some((option, _)) = given.filter(|_| !destination.others.is_empty()) else { return Ok(()) };
+    let message = format!("{option} does not work with a DEST on several hosts");
+    Err(Fatal::refused(message, "omit it, or name one host"))
+}
+
 /// The sources of a job, as the host of DEST names them, and what serves them.
 #[derive(Default)]
 struct Sources {
     named: Vec<PathBytes>,
-    served: Vec<DelegatedSource>,
+    served: Vec<Source>,
 }
 
 impl Sources {
@@ -104,7 +116,7 @@ impl Sources {
         }
         let follow = spec.selection.follow;
         let connect = |source: &RemotePath| {
-            Ok((source.typed.clone(), DelegatedSource::There(third(source, follow, options)?)))
+            Ok((source.typed.clone(), Source::There(third(source, follow, options)?)))
         };
         remote.iter().map(connect).collect::<Result<_, Fatal>>().map(Some)
     }
@@ -118,7 +130,7 @@ fn third(
     source: &RemotePath,
     follow: FollowLinks,
     options: &ConnectOptions,
-) -> Result<Vec<ThirdSource>, Fatal> {
+) -> Result<Vec<Arc<ThirdSource>>, Fatal> {
     let connect = |host: &RemoteHost| {
         let mut own = of_this_host(options);
         if !source.others.is_empty() {
@@ -127,7 +139,7 @@ fn third(
         let agent = RemoteAgent::connect(host, &source.path, &own)?;
         let named = agent.named(&options.streams.settings);
         let relays = start_relays(&named, options)?;
-        Ok(ThirdSource { agent, follow, relays })
+        Ok(Arc::new(ThirdSource { agent, follow, relays }))
     };
     let (mut reached, mut failed) = (Vec::new(), Vec::new());
     for host in source.hosts() {
@@ -157,15 +169,15 @@ fn of_this_host(options: &ConnectOptions) -> ConnectOptions {
     own
 }
 
-impl FromIterator<(PathBytes, DelegatedSource)> for Sources {
-    fn from_iter<T: IntoIterator<Item = (PathBytes, DelegatedSource)>>(sources: T) -> Self {
+impl FromIterator<(PathBytes, Source)> for Sources {
+    fn from_iter<T: IntoIterator<Item = (PathBytes, Source)>>(sources: T) -> Self {
         let (named, served) = sources.into_iter().unzip();
         Self { named, served }
     }
 }
 
 /// A source of this host. The job is the same if the command is run again from elsewhere.
-fn here(source: &PathBytes, follow: FollowLinks) -> Result<(PathBytes, DelegatedSource), Fatal> {
+fn here(source: &PathBytes, follow: FollowLinks) -> Result<(PathBytes, Source), Fatal> {
     let absolute = std::path::absolute(source.to_path());
     let absolute = absolute.map_err(|error| {
         let message = format!("cannot use '{}': {error}", source.to_path().display());
@@ -174,8 +186,7 @@ fn here(source: &PathBytes, follow: FollowLinks) -> Result<(PathBytes, Delegated
     let host = dmover_host::name();
     let path = absolute.as_os_str().as_bytes();
     let named = PathBytes([host.as_bytes(), b":", path].concat());
-    let service = TreeService::following(source.clone(), follow);
-    Ok((named, DelegatedSource::Here(Box::new(service))))
+    Ok((named, Source::Here(source.clone(), follow)))
 }
 
 fn there(source: &PathBytes) -> Result<RemotePath, Fatal> {
@@ -220,16 +231,20 @@ fn delegate(
         typed: spec.sources.clone(),
         columns: screen::is_there().then(|| u16::try_from(screen::columns()).unwrap_or(80)),
     };
+    let third_party = there.sources_are_remote && spec.sources_are_remote;
+    let mut streams = options.streams.settings.clone();
+    let mut options = if third_party { of_this_host(options) } else { options.clone() };
+    if !destination.others.is_empty() {
+        let hosts = destination.hosts().count() as u32;
+        share_among(&mut streams, hosts);
+        share_among(&mut options.streams.settings, hosts);
+        options.hello_within = Some(LOGIN_WITHIN);
+    }
     let (sender, received) = mpsc::channel();
     let served = sources.unwrap_or_default().served;
-    let streams = options.streams.settings.clone();
-    let delegate = Delegate::new(job, (served, streams), printer(sender.clone()), received);
-    let options = if there.sources_are_remote && spec.sources_are_remote {
-        of_this_host(options)
-    } else {
-        options.clone()
-    };
-    let running = RemoteJob::start(&destination.host, delegate.clone(), &options)?;
+    let has_chunks = spec.verb.fills() && !spec.policy.dry_run;
+    let hosts = DestinationHosts { served, streams, signals: sender.clone(), has_chunks, options };
+    let (running, delegate) = hosts.start(destination, &job, received)?;
     pass_on_signals(sender)?;
     let why = running.wait();
     match delegate.code() {
@@ -242,21 +257,6 @@ fn delegate(
         None if why == Broken::Closed => Err(running.fatal(&Broken::Ended)),
         None => Err(running.fatal(&why)),
     }
-}
-
-/// Prints what the job prints. If that is not possible any more, the job stops.
-fn printer(signals: Sender<i32>) -> Box<Print> {
-    let signals = dmover_schedule::sync::Mutex::new(signals);
-    Box::new(move |stream, bytes| {
-        let printed = print::passed_on(stream, bytes);
-        if printed.is_err() && stream == OutputStream::Standard {
-            let signals = signals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            // A job that has ended needs none.
-            let _ = signals.send(SIGTERM);
-        }
-        // Messages that nobody can read are dropped, as those of a job of this host.
-        if stream == OutputStream::Error { Ok(()) } else { printed }
-    })
 }
 
 /// Passes the signals of this process on to the job until the process ends.

@@ -1,10 +1,12 @@
 //! Runs a job for a user at another host, where its sources are.
 use clap::FromArgMatches;
-use dmover_engine::RemoteTrees;
+use dmover_engine::{ChunkMovers, RemoteTrees};
 use dmover_model::{ExitCode as Code, Fatal, JobSpec, PathBytes};
 use dmover_net::connection::Connection;
 use dmover_net::{ConnectOptions, SshOptions};
-use dmover_remote::{Delegated, DelegatedJob, OutputStream};
+use dmover_remote::{
+    ChunkMover, ChunkMoverPlace, DelegateRole, Delegated, DelegatedJob, OutputStream,
+};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::remote::{LOGIN_WITHIN, VERSION, told, with_head};
-use super::run::exit;
+use super::run::{exit, failed};
 use super::{copy, sync, verify};
 use crate::args::{Cli, Verb};
 use crate::config;
@@ -32,21 +34,36 @@ pub(super) struct Received {
     pub spec: JobSpec,
     /// `None`: the sources are of this host.
     pub remote: Option<Arc<dyn RemoteTrees>>,
+    /// Other hosts that share DEST; `None`: there are none.
+    pub chunk_movers: Option<Arc<dyn ChunkMovers>>,
+}
+
+impl Received {
+    /// A job that no other host takes part in.
+    pub fn alone(spec: JobSpec, remote: Option<Arc<dyn RemoteTrees>>) -> Self {
+        Self { spec, remote, chunk_movers: None }
+    }
 }
 
 /// Runs the job that comes on a connection, and tells its end.
 pub(super) fn run(connection: Connection) {
     IS_THIS.store(true, Ordering::Relaxed);
     let delegated = Delegated::new(connection);
-    let (job, forwarding) = match delegated.job().and_then(|job| Ok((job, forward(&delegated)?))) {
-        Ok(ready) => ready,
-        Err(error) => {
-            // Nobody can be told but through standard error, which ssh passes on.
-            tracing::error!(%error, "cannot run the job of another host");
-            return;
+    // Nobody can be told but through standard error, which ssh passes on.
+    let cannot = |error: Fatal| tracing::error!(%error, "cannot run the job of another host");
+    let (job, others) = match delegated.part() {
+        Ok((DelegateRole::Runs { others }, Some(job))) => (job, others),
+        Ok((DelegateRole::CopiesChunks { typed }, _)) => {
+            return copy_chunks(delegated, &typed).unwrap_or_else(cannot);
         }
+        Ok((DelegateRole::Runs { .. }, None)) => return,
+        Err(error) => return cannot(error),
     };
-    let code = code_of(start(&delegated, &job));
+    let forwarding = match forward(&delegated) {
+        Ok(forwarding) => forwarding,
+        Err(error) => return cannot(error),
+    };
+    let code = code_of(start(&delegated, &job, others));
     print::flush();
     // Everything that was printed has to arrive before the end is told.
     if dmover_host::process::release_output().is_ok() {
@@ -55,6 +72,31 @@ pub(super) fn run(connection: Connection) {
         }
     }
     delegated.end(code);
+}
+
+/// Copies chunks of large files for another host, until the job has ended.
+fn copy_chunks(delegated: Delegated, typed: &[PathBytes]) -> Result<(), Fatal> {
+    dmover_host::process::clear_umask();
+    let options = third_hosts();
+    let agent = delegated.coordinator(&options)?;
+    let (own, typed) = (delegated.clone(), typed.to_vec());
+    let sources = move |spec: &JobSpec| remote_sources(&own, &typed, spec);
+    let place = ChunkMoverPlace {
+        open_files_max: dmover_host::process::raise_open_files(),
+        spill_directory: std::env::temp_dir(),
+        sources: Box::new(sources),
+    };
+    ChunkMover::new(agent, place).run();
+    delegated.end(Code::Done.code());
+    Ok(())
+}
+
+/// How third hosts are reached: ssh of the host of the command reaches them.
+fn third_hosts() -> ConnectOptions {
+    let mut options = ConnectOptions::new(SshOptions::default(), VERSION);
+    options.hello_within = Some(LOGIN_WITHIN);
+    options.streams.notice = told();
+    options
 }
 
 /// Sends what this process prints to the user.
@@ -68,18 +110,14 @@ fn forward(delegated: &Delegated) -> Result<[dmover_schedule::thread::JoinHandle
 /// What opens the sources; `None`: they are of this host.
 fn remote_sources(
     delegated: &Delegated,
-    job: &DelegatedJob,
+    typed: &[PathBytes],
     spec: &JobSpec,
 ) -> Result<Option<Arc<dyn RemoteTrees>>, Fatal> {
     if !spec.sources_are_remote {
         return Ok(None);
     }
-    // ssh of the host of the command reaches third hosts.
-    let mut options = ConnectOptions::new(SshOptions::default(), VERSION);
-    options.hello_within = Some(LOGIN_WITHIN);
-    options.streams.notice = told();
     let reads = (spec.policy.preserve, with_head(spec));
-    let sources = delegated.sources(&spec.sources, job, reads, options)?;
+    let sources = delegated.sources(&spec.sources, typed, reads, third_hosts())?;
     Ok(Some(Arc::new(sources)))
 }
 
@@ -93,7 +131,7 @@ fn code_of(code: ExitCode) -> u8 {
     (0..=u8::MAX).find(|number| ExitCode::from(*number) == code).unwrap_or(Code::Fatal.code())
 }
 
-fn start(delegated: &Delegated, job: &DelegatedJob) -> ExitCode {
+fn start(delegated: &Delegated, job: &DelegatedJob, others: Vec<String>) -> ExitCode {
     if let Some(columns) = job.columns {
         screen::is_elsewhere(columns);
     }
@@ -123,14 +161,16 @@ fn start(delegated: &Delegated, job: &DelegatedJob) -> ExitCode {
         failure("cannot read the command line of the other host", other_version);
         return exit(Code::Usage);
     };
-    let remote = match remote_sources(delegated, job, &spec) {
-        Ok(remote) => remote,
-        Err(error) => {
-            failure(&error.to_string(), &error.hint());
-            return exit(error.exit_code());
-        }
+    let chunk_movers = (!others.is_empty()).then(|| delegated.accept(others, VERSION)).transpose();
+    let opened = chunk_movers.and_then(|chunk_movers| {
+        let chunk_movers = chunk_movers.map(|movers| movers as Arc<dyn ChunkMovers>);
+        Ok((remote_sources(delegated, &job.typed, &spec)?, chunk_movers))
+    });
+    let (remote, chunk_movers) = match opened {
+        Ok(opened) => opened,
+        Err(error) => return failed(&error),
     };
-    let mut received = Received { spec, remote };
+    let mut received = Received { spec, remote, chunk_movers };
     match cli.verb {
         Verb::Copy(args) => copy::run_received(&args, received),
         Verb::Sync(args) => {

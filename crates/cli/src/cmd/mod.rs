@@ -6,6 +6,7 @@ pub(crate) mod config;
 pub(crate) mod copy;
 mod delegate;
 mod delegated;
+mod destination_hosts;
 mod detach;
 pub(crate) mod doctor;
 pub(crate) mod fleet;

@@ -118,6 +118,7 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
         state,
         fleet: None,
         remote: None,
+        chunk_movers: None,
     };
     // The command of --notify may make the next snapshot: its lock is released first.
     transfer::run(&transfer, |failed| {

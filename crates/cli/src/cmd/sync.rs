@@ -53,7 +53,7 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
         Err(refused) => return jobs::refuse(refused),
     };
     match remote::sources(&spec, &args.remote, Some(fleet)) {
-        Ok(remote) => run_passes(args, Received { spec, remote }, failed),
+        Ok(remote) => run_passes(args, Received::alone(spec, remote), failed),
         Err(error) => run::failed(&error),
     }
 }
@@ -65,7 +65,7 @@ pub(super) fn run_received(args: &SyncArgs, received: Received) -> ExitCode {
 
 fn run_passes(
     args: &SyncArgs,
-    Received { spec, remote }: Received,
+    Received { spec, remote, chunk_movers }: Received,
     failed: Option<Arc<FailedList>>,
 ) -> ExitCode {
     let SyncArgs { proof, items, output, job, state, .. } = args;
@@ -75,8 +75,19 @@ fn run_passes(
         Ok(Step::Other(if differs { Published::Different } else { Published::Done }))
     };
     let publish: Option<&Publish<'_>> = args.comparison.check.then_some(&checks);
-    let transfer =
-        Transfer { spec, publish, failed, proof, items, output, job, state, fleet, remote };
+    let transfer = Transfer {
+        spec,
+        publish,
+        failed,
+        proof,
+        items,
+        output,
+        job,
+        state,
+        fleet,
+        remote,
+        chunk_movers,
+    };
     transfer::run(&transfer, |_| {})
 }
 

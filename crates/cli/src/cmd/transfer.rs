@@ -1,8 +1,8 @@
 //! Runs a job of `copy`, `sync` or `snapshot create`, and prints its result.
 use dmover_digest::lines::Style;
 use dmover_engine::{
-    Control, Job, JobFiles, JobList, JobReport, Observers, ProcessFacts, RemoteTrees, StopReason,
-    Withheld, WithheldReason,
+    ChunkMovers, Control, Job, JobFiles, JobList, JobReport, Observers, ProcessFacts, RemoteTrees,
+    StopReason, Withheld, WithheldReason,
 };
 use dmover_job::{Client, ManifestFile, Published, ReadBack, Request, take_label};
 use dmover_journal::FailedList;
@@ -48,6 +48,8 @@ pub(super) struct Transfer<'a> {
     pub fleet: Option<&'a FleetArgs>,
     /// `None`: the sources are of this host.
     pub remote: Option<Arc<dyn RemoteTrees>>,
+    /// Other hosts that share DEST; `None`: there are none.
+    pub chunk_movers: Option<Arc<dyn ChunkMovers>>,
 }
 
 /// A last step after a job, which returns what it did with the result.
@@ -116,6 +118,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     };
     let job = Job {
         remote: args.remote.clone(),
+        chunk_movers: args.chunk_movers.clone(),
         fleets,
         list,
         files: JobFiles {

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &VerifyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         return code;
     }
     match remote::sources(&spec, &args.remote, Some(fleet)) {
-        Ok(remote) => run_comparison(args, Received { spec, remote }, recorded.as_ref()),
+        Ok(remote) => run_comparison(args, Received::alone(spec, remote), recorded.as_ref()),
         Err(error) => failed(&error),
     }
 }
@@ -59,7 +59,7 @@ pub(super) fn run_received(args: &VerifyArgs, received: Received) -> ExitCode {
 
 fn run_comparison(
     args: &VerifyArgs,
-    Received { spec, remote }: Received,
+    Received { spec, remote, .. }: Received,
     recorded: Option<&Arc<Recorded>>,
 ) -> ExitCode {
     if let Some(code) = before_the_job(&spec, &args.output) {

@@ -27,6 +27,7 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
         state,
         fleet,
         remote: None,
+        chunk_movers: None,
     };
     let Prepared { job, printer, .. } = match transfer::prepare(&transfer) {
         Ok(prepared) => prepared,

@@ -78,9 +78,12 @@ fn one_that_dies_is_not_needed() {
 fn one_that_falls_silent_is_passed_over() {
     let ends = ends!(with near host);
     tree(&ends);
-    let line = "copy --json -T --bwlimit 6M --split-size 1M";
-    let mut running = ends.start_job(WAY, line, ("s", "d"));
-    wait_for_begin(&ends, &mut running);
+    // Without a limit all hosts are asked all the time.
+    ends.bench.sh("head -c 400M /dev/urandom > s/larger");
+    let before = passed(&ends, "other");
+    let mut running = ends.start_job(WAY, "copy --json -T --split-size 8M", ("s", "d"));
+    let has_sent = || passed(&ends, "other") - before > 8_000_000;
+    eventually("it to send", || has_sent() || running.has_ended().unwrap());
     ends.cluster.host("other").cut_link().unwrap();
     let run = running.finish().unwrap().expect_code(0);
     assert_same(&ends);
@@ -102,13 +105,133 @@ fn two_other_hosts_may_send_to_a_third_one() {
     assert!(far > 4_000_000 && other > 4_000_000, "{far} {other}: {}", run.tell());
 }
 
+/// What each of these hosts got and sent during a step.
+fn passed_during<const N: usize>(ends: &Ends, hosts: [&str; N], step: impl FnOnce()) -> [u64; N] {
+    let before = hosts.map(|host| passed(ends, host));
+    step();
+    let mut number = 0;
+    hosts.map(|host| {
+        number += 1;
+        passed(ends, host) - before[number - 1]
+    })
+}
+
+#[test]
+fn several_hosts_of_dest_write_parts_of_large_files() {
+    let ends = ends!(with near host);
+    tree(&ends);
+    let way = Way { source: "", destination: "far,other,gate:" };
+    for verb in ["copy -T", "sync"] {
+        let line = format!("{verb} --json --bwlimit 20M --split-size 1M");
+        let passed = passed_during(&ends, HOSTS, || {
+            let run = ends.job(way, &line, ("s", "d")).expect_code(0);
+            assert_eq!(run.stderr, "", "{}", run.tell());
+        });
+        assert_same(&ends);
+        assert!(passed.iter().all(|passed| *passed > 4_000_000), "{verb}: {passed:?}");
+        let all: u64 = passed.iter().sum();
+        assert!(all < 100_000_000, "nothing is sent twice: {passed:?}");
+        let run = ends.job(way, "sync --json", ("s", "d")).expect_code(0);
+        super::ends::assert_idle(&run);
+        ends.bench.sh("rm -r d");
+    }
+}
+
+/// The agent of a host.
+fn agent(ends: &Ends, host: &str) -> u32 {
+    let is_agent = |pid: &u32| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.ends_with(b"\0agent\0--stdio\0")
+    };
+    ends.cluster.host(host).pids().unwrap().into_iter().find(is_agent).unwrap()
+}
+
+const WRITERS: Way = Way { source: "", destination: "far,other,gate:" };
+
+/// Starts a copy that takes some seconds, and waits until each of the hosts that write has written some of the large file. Returns
+/// what had passed each host before.
+fn start_writing(ends: &Ends) -> (Running, [u64; 3]) {
+    let before = HOSTS.map(|host| passed(ends, host));
+    let line = "copy --json -T --bwlimit 8M --split-size 2M";
+    let mut running = ends.start_job(WRITERS, line, ("s", "d"));
+    let have_written = || {
+        let now = [0, 1, 2].map(|host| passed(ends, HOSTS[host]) - before[host]);
+        now.iter().sum::<u64>() > 45_000_000 && now.iter().all(|passed| *passed > 4_000_000)
+    };
+    eventually("all hosts to write", || have_written() || running.has_ended().unwrap());
+    (running, before)
+}
+
+#[test]
+fn a_writer_that_is_killed_comes_back_and_costs_only_its_parts() {
+    let ends = ends!(with near host);
+    tree(&ends);
+    let (running, before) = start_writing(&ends);
+    super::lost::kill(agent(&ends, "other"));
+    let run = running.finish().unwrap().expect_code(0);
+    assert_same(&ends);
+    assert!(run.stderr.contains("'other' is not used now: "), "{}", run.tell());
+    let passed: u64 = (0..3).map(|host| passed(&ends, HOSTS[host]) - before[host]).sum();
+    assert!(passed < 95_000_000, "the file began again: {passed} {}", run.tell());
+}
+
+#[test]
+fn a_writer_that_hangs_writes_nothing_after_it_has_lost_its_parts() {
+    let ends = ends!(with near host);
+    tree(&ends);
+    let (running, _) = start_writing(&ends);
+    let hanging = agent(&ends, "gate");
+    let signal = |signal| {
+        let pid = rustix::process::Pid::from_raw(hanging as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    };
+    signal(rustix::process::Signal::STOP);
+    running.finish().unwrap().expect_code(0);
+    assert_same(&ends);
+    let before = ends.bench.sh("stat -c %z%i d/large; ls -a d");
+    signal(rustix::process::Signal::CONT);
+    eventually("the agent to end", || !ends.agents().contains(&hanging));
+    assert_same(&ends);
+    assert_eq!(ends.bench.sh("stat -c %z%i d/large; ls -a d"), before);
+}
+
+#[test]
+fn without_the_host_that_runs_it_a_job_ends_and_the_same_command_continues_it() {
+    let ends = ends!(with near host);
+    tree(&ends);
+    let (running, _) = start_writing(&ends);
+    super::lost::kill(agent(&ends, "far"));
+    let run = running.finish().unwrap().expect_code(6);
+    assert!(run.stderr.contains("the host 'far'"), "{}", run.tell());
+    eventually("the agents to end", || ends.agents().is_empty());
+    let again = "copy --json -T --split-size 2M";
+    let run = ends.job(WRITERS, again, ("s", "d")).expect_code(0);
+    assert_same(&ends);
+    // The others knew that it had ended, but this run could not know that.
+    assert!(run.text().contains("for the movers of the interrupted run to stop"), "{}", run.tell());
+}
+
+#[test]
+fn if_the_first_host_is_down_the_next_one_runs_the_job() {
+    let ends = ends!(with near host);
+    tree(&ends);
+    ends.cluster.host("far").kill_all().unwrap();
+    let run = ends.job(WRITERS, "sync --json", ("s", "d")).expect_code(0);
+    assert_same(&ends);
+    assert!(run.stderr.contains("'far' is not used now: "), "{}", run.tell());
+}
+
 #[test]
 fn what_cannot_be_on_several_hosts_is_refused() {
     let ends = ends!(with near host);
     tree(&ends);
     let way = Way { source: "", destination: "far,other:" };
-    let run = ends.job(way, "copy -T", ("s", "d")).expect_code(2);
-    assert!(run.stderr.contains("only SOURCE may be on several"), "{}", run.tell());
+    let run = ends.job(way, "copy -T --inplace", ("s", "d")).expect_code(2);
+    assert!(
+        run.stderr.contains("--inplace does not work with a DEST on several"),
+        "{}",
+        run.tell()
+    );
     let address = ends.cluster.host("far").address();
     let line = format!("copy -T --data-address {address}");
     let run = ends.job(WAY, &line, ("s", "d")).expect_code(2);

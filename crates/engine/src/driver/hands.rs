@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Job;
+use crate::chunk_movers::{ChunkDesk, ChunkMovers};
 use crate::concurrency_driver::Allowance;
 use crate::context::Engine;
 use crate::fleet::{Fleet, JobOffer};
@@ -16,10 +17,28 @@ const LEASE: Duration = Duration::from_mins(30);
 
 /// The movers of a job.
 pub(super) enum Executor {
-    /// Threads of this process.
-    Here(Box<MoverPool>),
+    /// Threads of this process, and movers at other hosts that copy chunks.
+    Here(Box<MoverPool>, Option<ChunksElsewhere>),
     /// Remote movers.
     Elsewhere(Arc<dyn Fleet>),
+}
+
+/// Movers at other hosts that copy chunks of a pass. Dropping it ends that.
+pub(super) struct ChunksElsewhere {
+    movers: Arc<dyn ChunkMovers>,
+    desk: Arc<ChunkDesk>,
+}
+
+impl ChunksElsewhere {
+    pub fn hold(&self, held: bool) {
+        self.desk.hold(held);
+    }
+}
+
+impl Drop for ChunksElsewhere {
+    fn drop(&mut self) {
+        self.movers.end();
+    }
 }
 
 impl Executor {
@@ -31,7 +50,7 @@ impl Executor {
         engine: &Arc<Engine>,
         (allowance, on_record): (Allowance, bool),
     ) -> Result<(Self, Arc<dyn Dispatch>), Fatal> {
-        if let Some((fleets, offer)) = job.fleets.as_ref().zip(offer) {
+        if let Some((fleets, offer)) = job.fleets.as_ref().zip(offer.clone()) {
             match fleets.open(offer, Arc::clone(engine)) {
                 Ok(fleet) => {
                     fleet.know(Notice::RecheckSet(engine.doubts.earlier.all()));
@@ -47,26 +66,34 @@ impl Executor {
         let queue = Arc::new(if on_record { queue.on_record() } else { queue });
         let (movers, gate) = (Arc::clone(&queue), Arc::clone(&queue));
         let crew = MoverPool::new(Arc::clone(engine), movers, gate, allowance);
-        Ok((Self::Here(Box::new(crew)), queue))
+        let chunks = job.chunk_movers.as_ref().zip(offer).map(|(chunk_movers, offer)| {
+            let desk = Arc::new(ChunkDesk::new(Arc::clone(engine), Arc::clone(&queue), offer));
+            chunk_movers.begin(Arc::clone(&desk));
+            ChunksElsewhere { movers: Arc::clone(chunk_movers), desk }
+        });
+        Ok((Self::Here(Box::new(crew), chunks), queue))
     }
 
     /// Whether no mover has a task in progress. Valid at the end.
     pub fn is_settled(&self) -> bool {
         match self {
-            Self::Here(crew) => !crew.has_left_any(),
+            Self::Here(crew, chunks) => {
+                let settled = |chunks: &ChunksElsewhere| chunks.desk.is_settled();
+                !crew.has_left_any() && chunks.as_ref().is_none_or(settled)
+            }
             Self::Elsewhere(fleet) => fleet.is_settled(),
         }
     }
 
     /// Whether a thread of this process hangs in a system call and may still write.
     pub fn has_left_any_here(&self) -> bool {
-        matches!(self, Self::Here(crew) if crew.has_left_any())
+        matches!(self, Self::Here(crew, _) if crew.has_left_any())
     }
 
     /// The limit over the whole job.
     pub fn limit(&mut self) -> Limit {
         match self {
-            Self::Here(crew) => crew.summary(),
+            Self::Here(crew, _) => crew.summary(),
             Self::Elsewhere(fleet) => fleet.limit().unwrap_or_else(|| Profile::default().limit()),
         }
     }

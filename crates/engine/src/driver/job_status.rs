@@ -22,7 +22,7 @@ impl Standing<'_> {
     /// The limit of the job's speed.
     pub fn limit(&self) -> Option<Limit> {
         match self.hands {
-            Executor::Here(crew) => crew.limit().cloned(),
+            Executor::Here(crew, _) => crew.limit().cloned(),
             Executor::Elsewhere(fleet) => fleet.limit(),
         }
     }
@@ -30,7 +30,7 @@ impl Standing<'_> {
     /// The remote movers of the job.
     pub fn movers(&self) -> Option<Vec<MoverView>> {
         match self.hands {
-            Executor::Here(_) => None,
+            Executor::Here(..) => None,
             Executor::Elsewhere(fleet) => Some(fleet.movers()),
         }
     }

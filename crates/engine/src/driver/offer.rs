@@ -20,14 +20,27 @@ impl RootsKind {
     }
 }
 
-/// Creates the offer of a job.
+/// Whether movers at other hosts can copy chunks of a job: it may have large files that nothing else writes to.
+fn has_chunks(job: &Job) -> bool {
+    let sync = job.spec.policy.sync.as_ref();
+    let is_snapshot = sync.is_some_and(|sync| sync.snapshot.is_some());
+    let is_pairs = matches!(job.list, JobList::Pairs(_));
+    job.spec.verb.fills() && !job.spec.policy.dry_run && !is_snapshot && !is_pairs
+}
+
+/// Creates the offer of a job. `None`: other hosts have nothing to do.
 pub(super) fn offer(
     job: &Job,
-    (id, run): (&JobId, u64),
-    (resolved, guard): (&Resolved, &Guard),
+    id_and_run: (&JobId, u64),
+    parts: (&Resolved, &Guard),
     facts: RunFacts,
     spared: Vec<Name>,
-) -> Result<JobOffer, Fatal> {
+) -> Result<Option<JobOffer>, Fatal> {
+    if job.fleets.is_none() {
+        let facts = RunFacts { is_elsewhere: true, flushes_chunks: true, ..facts };
+        let of_chunks = || offer_of(job, id_and_run, parts, facts, spared);
+        return has_chunks(job).then(of_chunks).transpose();
+    }
     let refuse = |what: &str, hint: &str| Err(Fatal::refused(what, hint));
     if matches!(job.list, JobList::Pairs(_)) {
         let hint = "omit --broker; a single process copies such a list";
@@ -37,17 +50,27 @@ pub(super) fn offer(
         let hint = "omit --broker; a single process makes the snapshot";
         return refuse("--broker does not support snapshots yet", hint);
     }
-    let mut spec = job.spec.clone();
-    let directory = std::env::current_dir().map_err(|error| {
-        let hint = "change to an existing directory";
-        Fatal::refused(format!("cannot determine the current directory: {error}"), hint)
-    })?;
-    if spec.policy.inplace {
+    if job.spec.policy.inplace {
         let hint = "omit --inplace or --broker";
         let what = "--inplace does not work with --broker: a mover that lost its connection could \
             write into a file that another mover has finished";
         return refuse(what, hint);
     }
+    offer_of(job, id_and_run, parts, facts, spared).map(Some)
+}
+
+fn offer_of(
+    job: &Job,
+    (id, run): (&JobId, u64),
+    (resolved, guard): (&Resolved, &Guard),
+    facts: RunFacts,
+    spared: Vec<Name>,
+) -> Result<JobOffer, Fatal> {
+    let mut spec = job.spec.clone();
+    let directory = std::env::current_dir().map_err(|error| {
+        let hint = "change to an existing directory";
+        Fatal::refused(format!("cannot determine the current directory: {error}"), hint)
+    })?;
     let repairs = spec.policy.verify.as_ref().is_some_and(|verify| verify.repair);
     let writes = (spec.verb.fills() || repairs) && !spec.policy.dry_run;
     // These are each mover's own.

@@ -39,8 +39,10 @@ impl Outliving {
             let wait = Duration::from_millis(lease_ms + lease_ms / 5);
             (outliving.waited, outliving.is_stopped) = await_end(job, asks, wait);
         }
-        if let Some(fleets) = job.fleets.as_ref().filter(|_| !outliving.is_stopped) {
-            note.put(fleets.lease().as_millis() as u64)?;
+        let lease = job.fleets.as_ref().map(|fleets| fleets.lease());
+        let lease = lease.or_else(|| job.chunk_movers.as_ref().map(|movers| movers.lease()));
+        if let Some(lease) = lease.filter(|_| !outliving.is_stopped) {
+            note.put(lease.as_millis() as u64)?;
         }
         Ok(Self { note: Some(note), ..outliving })
     }

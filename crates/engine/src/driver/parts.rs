@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::Then;
 use crate::bounds::Bounds;
+use crate::chunk_movers::ChunkMovers;
 use crate::context::{Forbidden, Places, Receivers, RootTable};
 use crate::control::Control;
 use crate::coordinator_client::CoordinatorLink;
@@ -47,6 +48,8 @@ pub struct Job {
     pub remote: Option<Arc<dyn RemoteTrees>>,
     /// The source of remote movers; `None`: movers run in this process.
     pub fleets: Option<Arc<dyn Fleets>>,
+    /// Movers at other hosts that copy chunks of large files; `None`: there are none.
+    pub chunk_movers: Option<Arc<dyn ChunkMovers>>,
 }
 
 /// Where a job is recorded.
@@ -119,6 +122,7 @@ impl Job {
             process,
             remote: None,
             fleets: None,
+            chunk_movers: None,
         }
     }
 }

@@ -1,0 +1,230 @@
+//! Movers at other hosts that share DEST: they copy chunks of large files. The movers of this process do everything else, and
+//! what another host has failed to do.
+use dmover_model::{Answer, ByteRange, CoordinatorRequest, NewTask, Outcome, Task, TaskKind};
+use dmover_observe::lock;
+use dmover_schedule::sync::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::context::Engine;
+use crate::fleet::JobOffer;
+use crate::mover_report::MoverReport;
+use crate::queue::{Class, Lease, LocalQueue, Queue};
+
+/// The hosts whose movers copy chunks.
+pub trait ChunkMovers: Send + Sync {
+    /// How long a mover may continue without contact.
+    fn lease(&self) -> Duration;
+
+    /// Lets the movers take chunks of a pass.
+    fn begin(&self, desk: Arc<ChunkDesk>);
+
+    /// The pass has ended.
+    fn end(&self);
+}
+
+/// Gives chunks of one pass to movers at other hosts, and takes their reports.
+pub struct ChunkDesk {
+    engine: Arc<Engine>,
+    queue: Arc<LocalQueue>,
+    offer: JobOffer,
+    is_held: AtomicBool,
+    /// How many chunks each host has.
+    given: Mutex<HashMap<usize, usize>>,
+}
+
+impl ChunkDesk {
+    pub(crate) fn new(engine: Arc<Engine>, queue: Arc<LocalQueue>, offer: JobOffer) -> Self {
+        Self { engine, queue, offer, is_held: AtomicBool::new(false), given: Mutex::default() }
+    }
+
+    /// What a mover must know.
+    pub fn offer(&self) -> &JobOffer {
+        &self.offer
+    }
+
+    /// Answers a question of a mover.
+    pub fn answer(&self, question: CoordinatorRequest) -> Answer {
+        self.engine.answer(question)
+    }
+
+    /// Gives a chunk to a host, waiting for one.
+    pub fn take(self: &Arc<Self>, host: usize, wait: Duration) -> Option<GivenChunk> {
+        if self.is_held.load(Ordering::Relaxed) || self.engine.control.is_stopping() {
+            // Whoever asks pauses before it asks again.
+            return None;
+        }
+        let lease = self.queue.lease_chunk(wait)?;
+        *lock(&self.given).entry(host).or_default() += 1;
+        self.share_limits();
+        let range = match &lease.task.kind {
+            TaskKind::Chunk(chunk) => Some(chunk.range),
+            _ => None,
+        };
+        let (desk, range) = (Arc::clone(self), Mutex::new(range));
+        Some(GivenChunk { lease, host, desk, range, is_left: false })
+    }
+
+    /// Whether movers wait for chunks and none is left, so that a part of each should be returned.
+    pub fn others_wait(&self) -> bool {
+        self.queue.is_hungry(Class::Large)
+    }
+
+    /// How many processes share the limits of the job: this one, and those that have chunks.
+    pub fn sharers(&self) -> u32 {
+        1 + lock(&self.given).len() as u32
+    }
+
+    /// Whether the pass has ended.
+    pub fn is_over(&self) -> bool {
+        self.queue.is_closed()
+    }
+
+    /// Whether no other host has a chunk, so that none can write any more.
+    pub(crate) fn is_settled(&self) -> bool {
+        lock(&self.given).is_empty()
+    }
+
+    /// `held`: a user has paused the job.
+    pub(crate) fn hold(&self, held: bool) {
+        self.is_held.store(held, Ordering::Relaxed);
+    }
+
+    fn share_limits(&self) {
+        self.engine.resources.limits.share(self.sharers());
+    }
+
+    /// Shows a message about a host to the user.
+    pub fn tell(&self, words: String) {
+        self.engine.tell_of_movers(words);
+    }
+}
+
+/// A chunk that a mover at another host has. Dropping it without its end says that the mover cannot write any more.
+pub struct GivenChunk {
+    lease: Lease,
+    host: usize,
+    desk: Arc<ChunkDesk>,
+    /// What other movers have not got of it yet.
+    range: Mutex<Option<ByteRange>>,
+    /// The mover may still have it at the end of the run.
+    is_left: bool,
+}
+
+impl GivenChunk {
+    /// The task.
+    pub fn task(&self) -> &Task {
+        &self.lease.task
+    }
+
+    /// The number of its lease.
+    pub fn number(&self) -> u32 {
+        self.lease.number
+    }
+
+    /// The mover makes progress.
+    pub fn progressed(&self) {
+        self.lease.extend();
+    }
+
+    /// Whether the mover still has it.
+    pub fn holds(&self) -> bool {
+        self.lease.holds()
+    }
+
+    /// Whether the mover should end early and return the rest.
+    pub fn is_wanted_back(&self) -> bool {
+        let control = &self.desk.engine.control;
+        control.is_stopping() || self.desk.is_held.load(Ordering::Relaxed)
+    }
+
+    /// Takes a report while the mover continues.
+    pub fn report(&self, told: MoverReport, outcome: Outcome) {
+        if let Some(range) = &mut *lock(&self.range) {
+            *range = shortened(*range, &outcome.tasks);
+        }
+        self.desk.queue.report_of(&self.lease, told, outcome);
+    }
+
+    /// The run has ended, and the mover may still have it: the next run has to know that.
+    pub fn leave(mut self) {
+        self.is_left = true;
+    }
+
+    /// The mover cannot write to it any more, or has never heard of it: a mover of this process copies all that others have not
+    /// got of it.
+    pub fn refuse(self) {
+        let mut left = self.lease.task.kind.clone();
+        if let (TaskKind::Chunk(chunk), Some(range)) = (&mut left, *lock(&self.range)) {
+            chunk.range = range;
+        }
+        let left = Some(left);
+        self.desk.queue.end_of(&self.lease, MoverReport::default(), (Outcome::default(), left));
+    }
+
+    /// The mover has ended it. A chunk that may have failed only there is given to a mover of this process.
+    pub fn end(self, told: MoverReport, mut outcome: Outcome) {
+        let is_left = |task: &NewTask| matches!(task.kind, TaskKind::Chunk(_));
+        let has_left = outcome.chunk_failure.is_some() && outcome.tasks.last().is_some_and(is_left);
+        let left = has_left.then(|| outcome.tasks.pop()).flatten().map(|left| left.kind);
+        if left.is_some() {
+            let failure = outcome.chunk_failure.take();
+            tracing::warn!(?failure, "another host failed to copy a chunk; it is copied here");
+        }
+        self.desk.queue.end_of(&self.lease, told, (outcome, left));
+    }
+}
+
+/// What is left of a chunk when these tasks get a part of it.
+fn shortened(mut range: ByteRange, tasks: &[NewTask]) -> ByteRange {
+    for task in tasks {
+        if let TaskKind::Chunk(given) = &task.kind
+            && given.range.end == range.end
+        {
+            range.end = given.range.start;
+        }
+    }
+    range
+}
+
+impl Drop for GivenChunk {
+    fn drop(&mut self) {
+        // After its end this has no effect. Without one the chunk is lost, and its file begins again.
+        self.lease.lose();
+        if self.is_left {
+            return;
+        }
+        let mut given = lock(&self.desk.given);
+        if let Some(count) = given.get_mut(&self.host) {
+            *count -= 1;
+            if *count == 0 {
+                given.remove(&self.host);
+            }
+        }
+        drop(given);
+        self.desk.share_limits();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::tests::chunk;
+    use dmover_model::Parent;
+
+    #[test]
+    fn what_was_returned_of_a_chunk_is_not_copied_again() {
+        let returned = |start, end| {
+            let kind = chunk(1, ByteRange { start, end }).kind;
+            NewTask { parent: Parent::Inherited, kind }
+        };
+        let whole = ByteRange { start: 10, end: 90 };
+        assert_eq!(shortened(whole, &[]), whole);
+        let left = shortened(whole, &[returned(50, 90)]);
+        assert_eq!(left, ByteRange { start: 10, end: 50 });
+        assert_eq!(shortened(left, &[returned(30, 50)]).end, 30);
+        assert_eq!(shortened(left, &[returned(60, 70)]), left, "of another chunk");
+    }
+}

@@ -1,0 +1,186 @@
+//! One of the other hosts: it takes part in each pass of the job, and copies chunks.
+use dmover_engine::{
+    Answer, Bounds, Control, CoordinatorClient, CoordinatorRequest, JobOffer, Joined, Joining,
+    MoverPlace, RemoteTrees, StopReason,
+};
+use dmover_host::other_processes;
+use dmover_model::{Fatal, JobSpec};
+use dmover_net::RemoteAgent;
+use dmover_net::connection::Broken;
+use dmover_observe::Counters;
+use dmover_schedule::thread;
+use dmover_wire::chunks::{ChunkRequest, Process};
+use dmover_wire::encode;
+use serde::de::DeserializeOwned;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, atomic::AtomicBool};
+use std::time::Duration;
+
+use super::queue::ChunkQueue;
+use crate::joined::receive;
+
+/// How often movers are checked.
+const TURN: Duration = Duration::from_millis(5);
+/// How often leases are renewed, which also tells whether others wait for chunks.
+const RENEW_EVERY: Duration = Duration::from_millis(200);
+/// A pass that this host could not join is tried again after this long, in case something is mounted late.
+const JOIN_AGAIN: Duration = Duration::from_secs(20);
+
+/// Opens the sources of a job.
+pub type OpenSources =
+    dyn Fn(&JobSpec) -> Result<Option<Arc<dyn RemoteTrees>>, Fatal> + Send + Sync;
+
+/// What this process provides.
+pub struct ChunkMoverPlace {
+    /// The most files that the process may have open.
+    pub open_files_max: u64,
+    /// The directory for data that does not fit into memory.
+    pub spill_directory: PathBuf,
+    /// Opens the sources of a job, on connections of this host.
+    pub sources: Box<OpenSources>,
+}
+
+/// A host that copies chunks for the one that runs the job.
+pub struct ChunkMover {
+    agent: Arc<RemoteAgent>,
+    place: ChunkMoverPlace,
+}
+
+impl ChunkMover {
+    /// `agent`: the host that runs the job.
+    pub fn new(agent: RemoteAgent, place: ChunkMoverPlace) -> Self {
+        Self { agent: Arc::new(agent), place }
+    }
+
+    /// Says who this is, and which earlier processes of this host are gone.
+    fn begin(&self) -> Result<(), Broken> {
+        let doubtful: Vec<Process> = ask(&self.agent, &ChunkRequest::Begin(this_process()))?;
+        let gone: Vec<Process> = doubtful.into_iter().filter(is_gone).collect();
+        if !gone.is_empty() {
+            self.agent.request(&encode(&ChunkRequest::Gone(gone)))?.finish()?;
+        }
+        Ok(())
+    }
+
+    /// Copies chunks until the job has ended.
+    pub fn run(&self) {
+        if let Err(why) = self.begin() {
+            tracing::info!(%why, "the job has ended, or the connection to its host");
+            return;
+        }
+        while self.agent.is_over().is_none() {
+            let offer = match ask::<Option<String>>(&self.agent, &ChunkRequest::Offer) {
+                Ok(offer) => offer,
+                Err(why) => {
+                    tracing::info!(%why, "the job has ended, or the connection to its host");
+                    return;
+                }
+            };
+            let Some(offer) = offer else { continue };
+            if let Err(error) = self.take_part(&offer) {
+                tracing::warn!(%error, "cannot copy chunks for the job");
+                let unable = ChunkRequest::Unable(error.to_string());
+                let told = self.agent.request(&encode(&unable));
+                if told.and_then(|channel| channel.finish()).is_err() {
+                    return;
+                }
+                thread::sleep(JOIN_AGAIN);
+            }
+        }
+    }
+
+    fn take_part(&self, offer: &str) -> Result<(), Fatal> {
+        let hint = "use one version of dmover on all hosts";
+        let offer: JobOffer = serde_json::from_str(offer)
+            .map_err(|error| Fatal::refused(format!("cannot read the job: {error}"), hint))?;
+        let (switch, over) = (Arc::new(Control::default()), Arc::new(AtomicBool::new(false)));
+        let place = MoverPlace {
+            threads: 0,
+            memory_bytes: offer.spec.limits.memory_bytes,
+            bytes_per_s: None,
+            open_files_max: self.place.open_files_max,
+            spill_directory: self.place.spill_directory.clone(),
+            coordinator: Arc::new(Coordinator { agent: Arc::clone(&self.agent) }),
+            counters: Arc::new(Counters::default()),
+            control: Arc::clone(&switch),
+            bounds: Bounds::default(),
+            remote: (self.place.sources)(&offer.spec)?,
+        };
+        let joining = Joining::new(&offer, place)?;
+        let lost = |why: Broken| self.agent.fatal(&why);
+        let queue = ChunkQueue::new(&self.agent).map_err(lost)?;
+        let sharers = Arc::new(AtomicU32::new(1));
+        let renewing = {
+            let (queue, over, sharers) =
+                (Arc::clone(&queue), Arc::clone(&over), Arc::clone(&sharers));
+            let named = thread::Builder::new().name("chunk-leases".into());
+            named.spawn(move || {
+                while !over.load(SeqCst) {
+                    match queue.renew() {
+                        Ok(news) if !news.is_over => sharers.store(news.sharers, SeqCst),
+                        _ => break,
+                    }
+                    thread::sleep(RENEW_EVERY);
+                }
+                over.store(true, SeqCst);
+            })
+        };
+        let renewing = renewing.map_err(Fatal::Thread)?;
+        let worked = joining.begin(Arc::clone(&queue) as _, Arc::clone(&queue) as _);
+        let worked = worked.and_then(|mut joined| {
+            let worked = work(&mut joined, &over, &sharers);
+            switch.stop_now(StopReason::Cancelled);
+            queue.close();
+            joined.end();
+            worked
+        });
+        over.store(true, SeqCst);
+        queue.close();
+        let _ = renewing.join();
+        worked
+    }
+}
+
+/// This process, unless proc(5) hides it.
+fn this_process() -> Option<Process> {
+    let pid = std::process::id();
+    let started = other_processes::started(pid)?;
+    let namespace = other_processes::namespace()?;
+    Some(Process { boot: dmover_host::boot_id(), namespace, pid, started })
+}
+
+/// Whether a process cannot do anything any more. Nothing is known of one that another kernel runs, or another container.
+fn is_gone(process: &Process) -> bool {
+    let Some(own) = this_process() else { return false };
+    let is_here = own.boot == process.boot && own.namespace == process.namespace;
+    is_here && other_processes::started(process.pid) != Some(process.started)
+}
+
+/// Looks after the movers until the pass is over.
+fn work(joined: &mut Joined, over: &AtomicBool, sharers: &AtomicU32) -> Result<(), Fatal> {
+    while !over.load(SeqCst) {
+        joined.share(sharers.load(SeqCst));
+        joined.turn(false)?;
+        thread::sleep(TURN);
+    }
+    Ok(())
+}
+
+/// Sends a request, and receives its answer.
+fn ask<T: DeserializeOwned>(agent: &RemoteAgent, request: &ChunkRequest) -> Result<T, Broken> {
+    let channel = agent.request(&encode(request))?;
+    channel.finish()?;
+    receive(&channel)
+}
+
+/// Asks the host that runs the job.
+struct Coordinator {
+    agent: Arc<RemoteAgent>,
+}
+
+impl CoordinatorClient for Coordinator {
+    fn ask(&self, question: CoordinatorRequest) -> Option<Answer> {
+        ask(&self.agent, &ChunkRequest::Ask(question)).ok()
+    }
+}
