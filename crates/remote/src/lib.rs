@@ -16,7 +16,7 @@ mod source;
 mod sources;
 
 pub use chunks::{ChunkMover, ChunkMoverPlace, OtherHosts};
-pub use delegate::{Delegate, DelegatedPart, DelegatedSource, Meetings, Print, ThirdSource};
+pub use delegate::{Delegate, DelegatedSource, JobHosts, Print, ThirdSource};
 pub use delegated::{Delegated, DelegatedSources};
 pub use dmover_wire::agent::WithHead;
 pub use dmover_wire::delegation::{DelegateRole, DelegatedJob, OutputStream};

@@ -1,6 +1,5 @@
 //! Jobs whose DEST is on another host: dmover there runs them, and this process serves the sources and prints.
 use dmover_model::{Fatal, FollowLinks, JobSpec, PathBytes};
-use dmover_net::connection::Broken;
 use dmover_net::streams::share_among;
 use dmover_net::{
     ConnectOptions, Endpoint, Notice, RemoteAgent, RemoteHost, RemotePath, start_relays,
@@ -244,18 +243,16 @@ fn delegate(
     let served = sources.unwrap_or_default().served;
     let has_chunks = spec.verb.fills() && !spec.policy.dry_run;
     let hosts = DestinationHosts { served, streams, signals: sender.clone(), has_chunks, options };
-    let (running, delegate) = hosts.start(destination, &job, received)?;
+    let ended = hosts.start(destination, job, received)?;
     pass_on_signals(sender)?;
-    let why = running.wait();
-    match delegate.code() {
+    let code =
+        ended.recv().map_err(|_| Fatal::Thread(std::io::Error::other("a thread panicked")))?;
+    match code? {
         // It stopped by a signal that this process has got.
-        Some(code) if STOPPING.iter().any(|signal| signals::code_of(*signal) == code) => {
+        code if STOPPING.iter().any(|signal| signals::code_of(*signal) == code) => {
             Ok(signals::raise_again(i32::from(code) - 128))
         }
-        Some(code) => Ok(ExitCode::from(code)),
-        // It has said goodbye without a result.
-        None if why == Broken::Closed => Err(running.fatal(&Broken::Ended)),
-        None => Err(running.fatal(&why)),
+        code => Ok(ExitCode::from(code)),
     }
 }
 

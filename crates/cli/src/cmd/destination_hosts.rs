@@ -1,15 +1,18 @@
 //! The hosts of DEST: the first one that can be reached runs the job, and the others copy chunks of large files.
 use dmover_model::{Fatal, FollowLinks, PathBytes};
+use dmover_net::connection::Broken;
 use dmover_net::{ConnectOptions, RemoteHost, RemoteJob, RemotePath, StreamSettings};
+use dmover_observe::lock;
 use dmover_remote::{
-    Delegate, DelegatedJob, DelegatedPart, DelegatedSource, Meetings, OutputStream, Print,
-    ThirdSource, TreeService,
+    Delegate, DelegatedJob, DelegatedSource, JobHosts, OutputStream, Print, ThirdSource,
+    TreeService,
 };
+use dmover_schedule::sync::Mutex;
 use dmover_schedule::thread;
 use dmover_schedule::time::Instant;
 use signal_hook::consts::SIGTERM;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use crate::print::{self, one_line, say};
@@ -50,97 +53,102 @@ pub(super) struct DestinationHosts {
     pub options: ConnectOptions,
 }
 
-impl DestinationHosts {
-    fn delegate(
-        &self,
-        part: (DelegatedPart, &Arc<Meetings>),
-        signals: Option<Receiver<i32>>,
-    ) -> Arc<Delegate> {
-        let sources = self.served.iter().map(Source::serve).collect();
-        Delegate::new(part, (sources, self.streams.clone()), printer(self.signals.clone()), signals)
-    }
+/// How a job has ended: its exit code, or why the connection to its host has.
+pub(super) type Ended = Result<u8, Fatal>;
 
-    /// Has the first host that can be reached run the job. The others copy chunks of large files if there may be any.
+impl DestinationHosts {
+    /// Has the first host that can be reached run the job. The others copy chunks of large files if there may be any; they log in
+    /// at the same time. Returns what receives the end of the job.
     ///
     /// # Errors
     /// None can be reached; the error is that of the first one.
     pub fn start(
         self,
         destination: &RemotePath,
-        job: &DelegatedJob,
+        job: DelegatedJob,
         signals: Receiver<i32>,
-    ) -> Result<(RemoteJob, Arc<Delegate>), Fatal> {
+    ) -> Result<Receiver<Ended>, Fatal> {
         let hosts: Vec<RemoteHost> = destination.hosts().cloned().collect();
-        let names = |without: usize| {
-            let others = hosts.iter().enumerate().filter(|(number, _)| *number != without);
-            others.map(|(_, host)| host.clone()).collect::<Vec<_>>()
-        };
-        let meetings = Arc::default();
-        let mut signals = Some(signals);
-        let mut failed: Vec<(String, Fatal)> = Vec::new();
-        let delegate_for = |others: &[RemoteHost], signals| {
-            let names = others.iter().map(RemoteHost::shown).collect();
-            let part = DelegatedPart::Runs(Box::new(job.clone()), names);
-            self.delegate((part, &meetings), signals)
-        };
-        for (number, host) in hosts.iter().enumerate() {
-            let others = if self.has_chunks { names(number) } else { Vec::new() };
-            let delegate = delegate_for(&others, signals.take());
-            match RemoteJob::start(host, delegate.clone(), &self.options) {
-                Ok(running) => {
-                    for (host, why) in failed {
-                        tell_unused(&host, &why);
-                    }
-                    self.keep_others(others, &job.typed, &meetings)?;
-                    return Ok((running, delegate));
-                }
-                Err(why) => {
-                    signals = delegate.take_signals();
-                    failed.push((host.shown(), why));
-                }
+        let names = hosts.iter().map(RemoteHost::shown).collect();
+        let all = JobHosts::new(job, (names, self.has_chunks), signals);
+        let failed = Arc::new(Mutex::new(hosts.iter().map(|_| None).collect::<Vec<_>>()));
+        let (sender, ended) = mpsc::channel();
+        let own = Arc::new(self);
+        for (number, host) in hosts.into_iter().enumerate() {
+            let one = OneHost {
+                host,
+                number,
+                all: Arc::clone(&all),
+                own: Arc::clone(&own),
+                failed: Arc::clone(&failed),
+            };
+            let sender = sender.clone();
+            let named = thread::Builder::new().name("dest-host".into());
+            named.spawn(move || one.keep(&sender)).map_err(Fatal::Thread)?;
+            if !own.has_chunks && all.can_be_reached(number) {
+                // The others have nothing to do.
+                break;
             }
         }
-        Err(failed.swap_remove(0).1)
-    }
-
-    /// Connects with each of the other hosts on a thread of its own, and again after a connection was lost.
-    fn keep_others(
-        self,
-        others: Vec<RemoteHost>,
-        typed: &[PathBytes],
-        meetings: &Arc<Meetings>,
-    ) -> Result<(), Fatal> {
-        let hosts = Arc::new(self);
-        for (number, host) in others.into_iter().enumerate() {
-            let (hosts, typed, meetings) =
-                (Arc::clone(&hosts), typed.to_vec(), Arc::clone(meetings));
-            let keep = move || hosts.keep(&host, (number, &typed), &meetings);
-            thread::Builder::new().name("dest-host".into()).spawn(keep).map_err(Fatal::Thread)?;
+        if all.runner().is_some() {
+            return Ok(ended);
         }
-        Ok(())
+        let first = lock(&failed).iter_mut().find_map(Option::take);
+        Err(first.expect("every host has failed"))
     }
+}
 
-    fn keep(
-        &self,
-        host: &RemoteHost,
-        (number, typed): (usize, &[PathBytes]),
-        meetings: &Arc<Meetings>,
-    ) {
+/// One of the hosts of DEST.
+struct OneHost {
+    host: RemoteHost,
+    number: usize,
+    all: Arc<JobHosts>,
+    own: Arc<DestinationHosts>,
+    /// Why hosts could not be reached at the begin.
+    failed: Arc<Mutex<Vec<Option<Fatal>>>>,
+}
+
+impl OneHost {
+    /// Connects with the host, and again after a connection was lost if it does not run the job.
+    fn keep(&self, ended: &Sender<Ended>) {
         let (mut pause, mut was_told) = (FIRST_PAUSE, false);
         loop {
             let began = Instant::now();
-            let part = DelegatedPart::CopiesChunks(number, typed.to_vec());
-            let delegate = self.delegate((part, meetings), None);
-            let ended = RemoteJob::start(host, delegate.clone(), &self.options);
-            let why = ended.map(|running| (running.wait(), running));
-            let why = match why {
-                // The job is over.
-                Ok(_) if delegate.code().is_some() => return,
-                Ok((why, running)) => running.fatal(&why),
-                Err(why) => why,
+            let sources = self.own.served.iter().map(Source::serve).collect();
+            let reads = (sources, self.own.streams.clone());
+            let print = printer(self.own.signals.clone());
+            let delegate = Delegate::new((&self.all, self.number), reads, print);
+            let why = match RemoteJob::start(&self.host, delegate.clone(), &self.own.options) {
+                Ok(running) => {
+                    self.all.reach(self.number, true);
+                    let why = running.wait();
+                    let code = delegate.code();
+                    if self.all.runner() == Some(self.number) {
+                        // It has said goodbye without a result.
+                        let why = if why == Broken::Closed { Broken::Ended } else { why };
+                        let _ = ended.send(code.ok_or_else(|| running.fatal(&why)));
+                        return;
+                    }
+                    if code.is_some() {
+                        return;
+                    }
+                    running.fatal(&why)
+                }
+                Err(why) => {
+                    lock(&self.failed)[self.number] = Some(why);
+                    self.all.reach(self.number, false);
+                    if self.all.runner().is_none() {
+                        // The caller has the error.
+                        return;
+                    }
+                    match lock(&self.failed)[self.number].take() {
+                        Some(why) => why,
+                        None => return,
+                    }
+                }
             };
             if !std::mem::replace(&mut was_told, true) {
-                tell_unused(&host.shown(), &why);
+                tell_unused(&self.host.shown(), &why);
             }
             if matches!(why, Fatal::Refused { .. }) {
                 return;
@@ -166,13 +174,12 @@ pub(super) fn tell_unused(host: &str, why: &Fatal) {
 
 /// Prints what the job prints. If that is not possible any more, the job stops.
 fn printer(signals: Sender<i32>) -> Box<Print> {
-    let signals = dmover_schedule::sync::Mutex::new(signals);
+    let signals = Mutex::new(signals);
     Box::new(move |stream, bytes| {
         let printed = print::passed_on(stream, bytes);
         if printed.is_err() && stream == OutputStream::Standard {
-            let signals = signals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             // A job that has ended needs none.
-            let _ = signals.send(SIGTERM);
+            let _ = lock(&signals).send(SIGTERM);
         }
         // Messages that nobody can read are dropped, as those of a job of this host.
         if stream == OutputStream::Error { Ok(()) } else { printed }
