@@ -1,6 +1,8 @@
 //! Movers at other hosts that share DEST: they copy chunks of large files. The movers of this process do everything else, and
 //! what another host has failed to do.
-use dmover_model::{Answer, ByteRange, CoordinatorRequest, NewTask, Outcome, Task, TaskKind};
+use dmover_model::{
+    Answer, ByteRange, CoordinatorRequest, LargeNews, NewTask, Outcome, Task, TaskKind,
+};
 use dmover_observe::lock;
 use dmover_schedule::sync::Mutex;
 use std::collections::HashMap;
@@ -50,13 +52,17 @@ impl ChunkDesk {
         self.engine.answer(question)
     }
 
-    /// Gives a chunk to a host, waiting for one.
-    pub fn take(self: &Arc<Self>, host: usize, wait: Duration) -> Option<GivenChunk> {
+    /// Gives a chunk to a host, waiting for one. `lease`: how long the chunk stays with a host that says nothing.
+    pub fn take(
+        self: &Arc<Self>,
+        host: usize,
+        (wait, lease): (Duration, Duration),
+    ) -> Option<GivenChunk> {
         if self.is_held.load(Ordering::Relaxed) || self.engine.control.is_stopping() {
             // Whoever asks pauses before it asks again.
             return None;
         }
-        let lease = self.queue.lease_chunk(wait)?;
+        let lease = self.queue.lease_chunk(wait, lease)?;
         *lock(&self.given).entry(host).or_default() += 1;
         self.share_limits();
         let range = match &lease.task.kind {
@@ -77,9 +83,9 @@ impl ChunkDesk {
         1 + lock(&self.given).len() as u32
     }
 
-    /// Whether the pass has ended.
+    /// Whether the pass has ended, or was stopped so hard that nothing is waited for.
     pub fn is_over(&self) -> bool {
-        self.queue.is_closed()
+        self.queue.is_closed() || self.engine.control.is_over()
     }
 
     /// Whether no other host has a chunk, so that none can write any more.
@@ -124,8 +130,8 @@ impl GivenChunk {
         self.lease.number
     }
 
-    /// The mover makes progress.
-    pub fn progressed(&self) {
+    /// The mover still has it, and continues.
+    pub fn renew(&self) {
         self.lease.extend();
     }
 
@@ -138,6 +144,32 @@ impl GivenChunk {
     pub fn is_wanted_back(&self) -> bool {
         let control = &self.desk.engine.control;
         control.is_stopping() || self.desk.is_held.load(Ordering::Relaxed)
+    }
+
+    /// Whether a report can be about this chunk: another host may say nothing of other files.
+    pub fn admits(&self, outcome: &Outcome) -> bool {
+        let TaskKind::Chunk(own) = &self.lease.task.kind else { return false };
+        let is_part = |task: &NewTask| match &task.kind {
+            TaskKind::Chunk(part) => {
+                part.large.temporary == own.large.temporary
+                    && part.large.file == own.large.file
+                    && part.range.start >= own.range.start
+                    && part.range.end <= own.range.end
+            }
+            _ => false,
+        };
+        let is_own = |news: &LargeNews| match news {
+            LargeNews::Flushed { temporary, .. } => *temporary == own.large.temporary,
+            LargeNews::Ended { .. } => false,
+        };
+        let Outcome { nodes, tasks, links, dirty, extra, survey, large, .. } = outcome;
+        nodes.is_empty()
+            && links.is_empty()
+            && dirty.is_empty()
+            && extra.is_empty()
+            && survey.is_empty()
+            && tasks.iter().all(is_part)
+            && large.iter().all(is_own)
     }
 
     /// Takes a report while the mover continues.

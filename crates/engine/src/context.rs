@@ -68,6 +68,11 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
+    /// The movers here that may take chunks of a large file, and whether others may.
+    pub(crate) fn chunk_takers(&self) -> (usize, bool) {
+        (self.resources.movers_max, self.facts.shares_chunks)
+    }
+
     /// Reports an entry that failed for good.
     pub(crate) fn error(&self, error: EntryError) {
         let error = self.unless_lost(error);

@@ -203,9 +203,13 @@ impl Joined {
     /// Checks the activity of the movers. `held`: they take no tasks for now.
     ///
     /// # Errors
-    /// No thread can be created, or mounts here differ now from those of the coordinator.
+    /// No thread can be created, mounts here differ now from those of the coordinator, or a source on another host was lost.
     pub fn turn(&mut self, held: bool) -> Result<(), Fatal> {
         self.below.look_again(&self.engine)?;
+        if self.engine.is_source_lost() {
+            let hint = "check the network between this host and that of SOURCE";
+            return Err(Fatal::unavailable("it has lost the connection to SOURCE", hint));
+        }
         self.crew.turn(held)
     }
 
@@ -229,9 +233,11 @@ impl Joined {
         self.crew.limit()
     }
 
-    /// Waits until all movers have ended; the queue is closed.
-    pub fn end(mut self) {
+    /// Waits until all movers have ended; the queue is closed. Returns whether they have: after a hard stop, one that hangs is not
+    /// waited for.
+    pub fn end(mut self) -> bool {
         self.crew.end();
+        !self.crew.has_left_any()
     }
 }
 

@@ -138,7 +138,7 @@ pub(crate) fn open_large(
     let policy = &engine.spec.policy;
     let chunk_bytes = match &large.shape {
         Some(shape) => sum::hash_chunk(engine, shape),
-        None => chunk::chunk_bytes(size, engine.resources.movers_max, policy.split_bytes),
+        None => chunk::chunk_bytes(size, engine.chunk_takers(), policy.split_bytes),
     };
     // Where tasks are to take longer, because there are so many movers, chunks are larger; what is left of them is shared.
     let times = match policy.split_bytes {
@@ -231,13 +231,11 @@ pub(crate) fn run_chunk(mover: &mut Mover<'_>, task: &ChunkTask) {
 /// Whether a chunk that has failed here may succeed on another host.
 fn another_may_try(engine: &Engine, error: &EntryError) -> bool {
     if engine.facts.flushes_chunks {
-        // The host that ends the file has its own connection to the source, and its own rights at the destination. What is
-        // about the source itself it would meet as well, and a failed flush is reported only once.
-        let is_about_content = matches!(
-            error.class,
-            ErrorClass::Changed | ErrorClass::Vanished | ErrorClass::Fenced | ErrorClass::Cancelled
-        );
-        return !is_about_content && !matches!(error.operation, Operation::Sync | Operation::Close);
+        // The host that ends the file has its own connection to the source, and its own rights at the destination. A failed
+        // flush is reported only once.
+        let is_flush = matches!(error.operation, Operation::Sync | Operation::Close);
+        let is_stop = error.class == ErrorClass::Cancelled && error.side == Side::Destination;
+        return !is_flush && !is_stop && error.class != ErrorClass::Fenced;
     }
     engine.reports.coordinator.is_remote() && error.may_be_the_hosts()
 }
@@ -371,7 +369,8 @@ fn copy_in_steps(
         let given = if all && !left.is_empty() {
             Some(left)
         } else {
-            chunk::half(left, step.max(worth_giving)).filter(|_| others_wait)
+            let least = worth_giving.next_multiple_of(piece);
+            chunk::half(left, step.max(least)).filter(|_| others_wait)
         };
         if let Some(range) = given {
             task.range.end = range.start;

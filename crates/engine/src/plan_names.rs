@@ -197,7 +197,7 @@ pub(crate) fn is_worth_splitting(mover: &Mover<'_>, metadata: &Metadata) -> bool
     let shape = mover.session.local.rules.digest_shape(metadata.size);
     let in_pieces = shape.is_none_or(|shape| sum::hash_chunk(mover.engine, &shape).is_some());
     let splits =
-        chunk::chunk_bytes(size, mover.engine.resources.movers_max, policy.split_bytes).is_some();
+        chunk::chunk_bytes(size, mover.engine.chunk_takers(), policy.split_bytes).is_some();
     // One mover alone begins it as a large file if it takes long: another run can continue it then.
     let continues = mover.engine.facts.keeps_parts && policy.split_bytes.is_none();
     in_pieces && (splits || (continues && size >= CONTINUED_AT_LEAST))

@@ -332,7 +332,8 @@ impl LocalQueue {
     }
 
     /// Leases a chunk of a large file to a mover at another host, waiting for one.
-    pub(crate) fn lease_chunk(&self, wait: Duration) -> Option<Lease> {
+    /// `lease`: how long it is valid without contact.
+    pub(crate) fn lease_chunk(&self, wait: Duration, lease: Duration) -> Option<Lease> {
         let mut state = self.state();
         if state.next_elsewhere().is_none() && !state.closed {
             state.waiting_elsewhere += 1;
@@ -345,7 +346,7 @@ impl LocalQueue {
             state.waiting_elsewhere -= 1;
         }
         let index = state.next_elsewhere().filter(|_| !state.closed)?;
-        Some(state.grant(index, self.lease_ms, true))
+        Some(state.grant(index, lease.as_millis() as u64, true))
     }
 
     /// Adds reports of a mover at another host about a task that it has leased. `said`: those beside the outcome.

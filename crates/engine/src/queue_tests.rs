@@ -5,6 +5,8 @@ use dmover_model::{
     Timestamp, Version,
 };
 
+const LEASE: Duration = Duration::from_secs(9);
+
 /// A chunk of a large file.
 pub(crate) fn chunk(id: u64, range: ByteRange) -> Task {
     let (name, identity) = (Name::new(*b"big").unwrap(), Identity::default());
@@ -34,9 +36,9 @@ fn another_host_gets_chunks_and_nothing_that_has_failed_at_one() {
     let range = ByteRange { start: 0, end: 100 };
     queue.publish(vec![task(1), chunk(2, range), task(3)]);
     queue.allow(Class::Large, 0);
-    let given = queue.lease_chunk(Duration::ZERO).unwrap();
+    let given = queue.lease_chunk(Duration::ZERO, LEASE).unwrap();
     assert_eq!(given.task.id, TaskId(2));
-    assert!(queue.lease_chunk(Duration::ZERO).is_none());
+    assert!(queue.lease_chunk(Duration::ZERO, LEASE).is_none());
     assert!(!given.is_wanted_back(), "the limits here are not for it");
     let rest = ByteRange { start: 40, end: 100 };
     let left = Some(chunk(2, rest).kind);
@@ -45,7 +47,7 @@ fn another_host_gets_chunks_and_nothing_that_has_failed_at_one() {
     let Some(Reported::Returned(back)) = reports.pop() else { panic!("{reports:?}") };
     assert_eq!((&back.lost, &Some(back.kind.clone())), (&vec![given.number], &left));
     queue.publish(vec![*back]);
-    assert!(queue.lease_chunk(Duration::ZERO).is_none(), "it has failed at another host");
+    assert!(queue.lease_chunk(Duration::ZERO, LEASE).is_none(), "it has failed at another host");
     queue.allow(Class::Large, 1);
     assert_eq!(queue.lease(1, Duration::ZERO)[0].task.id, TaskId(2));
     // Its lease is over: what is said of it does not count.
@@ -58,7 +60,7 @@ fn another_host_that_waits_has_chunks_divided() {
     let queue = Arc::new(LocalQueue::new(Duration::from_secs(9)));
     assert!(!queue.is_hungry(Class::Large));
     let waiter = Arc::clone(&queue);
-    let waiting = std::thread::spawn(move || waiter.lease_chunk(Duration::from_mins(1)));
+    let waiting = std::thread::spawn(move || waiter.lease_chunk(Duration::from_mins(1), LEASE));
     while !queue.is_hungry(Class::Large) {
         std::thread::yield_now();
     }

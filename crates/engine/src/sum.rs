@@ -77,7 +77,7 @@ pub(crate) fn hashes_apart(engine: &Engine, size: u64) -> bool {
 /// The chunks that movers hash independently; `None` if one mover hashes all of it.
 pub(crate) fn hash_chunk(engine: &Engine, shape: &Shape) -> Option<u64> {
     let demanded = engine.spec.policy.split_bytes;
-    let bytes = chunk::chunk_bytes(shape.length(), engine.resources.movers_max, demanded)?;
+    let bytes = chunk::chunk_bytes(shape.length(), engine.chunk_takers(), demanded)?;
     let bytes = bytes.max(1).checked_next_multiple_of(shape.piece())?;
     (bytes < shape.length()).then_some(bytes)
 }

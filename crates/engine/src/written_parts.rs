@@ -83,6 +83,11 @@ impl WrittenParts {
         lock(&self.recorded).insert(temporary.clone());
     }
 
+    /// Whether parts of the file were written here and not flushed.
+    pub(crate) fn has_unflushed(&self, temporary: &Name) -> bool {
+        lock(&self.files).contains_key(temporary)
+    }
+
     pub(crate) fn is_recorded(&self, temporary: &Name) -> bool {
         lock(&self.recorded).contains(temporary)
     }

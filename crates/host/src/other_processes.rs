@@ -12,15 +12,23 @@ pub fn has_open(pid: u32, file: &std::path::Path) -> bool {
     open.map(|entry| identity(&entry.path())).any(|found| found == Some(wanted))
 }
 
-/// When a process was started, in ticks since the boot (`starttime` of proc_pid_stat(5)); `None`: it is gone, or only waits for its
-/// parent to notice that. Together with the boot and the namespace it identifies a process.
+/// When a process was started, in ticks since the boot (`starttime` of proc_pid_stat(5)); `None`: it is gone, or hidden. Together with
+/// the boot and the namespace it identifies a process.
 pub fn started(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program, in parentheses, may contain anything.
-    let mut rest = text[text.rfind(')')? + 1..].split_whitespace();
-    let state = rest.next().filter(|state| !matches!(*state, "Z" | "X"));
-    // The state is the third field, and this one the 22nd.
-    state.and_then(|_| rest.nth(18)?.parse().ok())
+    // The name of the program, in parentheses, may contain anything. The state follows, the third field; this is the 22nd.
+    text[text.rfind(')')? + 1..].split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Whether a process is gone with all its threads. One that was killed is still there as long as a thread of it hangs in a system
+/// call, although its first thread has ended.
+pub fn is_gone(pid: u32, started_at: u64) -> bool {
+    let Some(number) = rustix::process::Pid::from_raw(pid as i32) else { return false };
+    match rustix::process::test_kill_process(number) {
+        Err(rustix::io::Errno::SRCH) => true,
+        // It has the number of another one that is gone.
+        _ => started(pid).is_some_and(|now| now != started_at),
+    }
 }
 
 /// The namespace in which numbers of processes mean what they mean here (pid_namespaces(7)).
@@ -81,12 +89,14 @@ mod tests {
     #[test]
     fn a_process_has_one_start_until_it_is_gone() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
-        let begun = started(child.id());
-        assert!(begun.is_some() && begun >= started(std::process::id()), "{begun:?}");
-        assert_eq!(started(child.id()), begun);
+        let begun = started(child.id()).unwrap();
+        assert!(Some(begun) >= started(std::process::id()), "{begun:?}");
+        assert!(!is_gone(child.id(), begun) && is_gone(child.id(), begun - 1));
         child.kill().unwrap();
+        // Nobody has taken note of its end.
+        assert!(!is_gone(child.id(), begun));
         child.wait().unwrap();
-        assert_eq!(started(child.id()), None);
+        assert!(is_gone(child.id(), begun));
         assert!(namespace().is_some());
     }
 }

@@ -5,14 +5,22 @@ const MIB: u64 = 1 << 20;
 /// Below this size, the two extra tasks and the flush of a split file cost more than a second mover saves.
 const SPLIT_AT_LEAST: u64 = 128 * MIB;
 const CHUNK_AT_LEAST: u64 = 64 * MIB;
+/// The same if movers at other hosts get chunks, so that there are some for each of them.
+const SHARED_CHUNK_AT_LEAST: u64 = 16 * MIB;
 /// The most chunks of one file, whatever its size.
 const CHUNKS_MAX: u64 = 1024;
 
-/// The chunk size for a file; `None`: one task copies the whole file.
-pub fn chunk_bytes(size: u64, threads: usize, demanded: Option<u64>) -> Option<u64> {
+/// The chunk size for a file; `None`: one task copies the whole file. `threads`: those of this process; `is_shared`: movers at
+/// other hosts get chunks.
+pub fn chunk_bytes(
+    size: u64,
+    (threads, is_shared): (usize, bool),
+    demanded: Option<u64>,
+) -> Option<u64> {
     let (threshold, chunk) = match demanded {
         Some(0) => return None,
         Some(bytes) => (bytes.saturating_add(1), bytes),
+        None if is_shared => (SPLIT_AT_LEAST, SHARED_CHUNK_AT_LEAST),
         None if threads < 2 => return None,
         None => (SPLIT_AT_LEAST, CHUNK_AT_LEAST),
     };
@@ -172,7 +180,7 @@ mod tests {
 
         #[test]
         fn no_file_makes_too_many_chunks(size in 0u64..1 << 60, threads in 1usize..64) {
-            if let Some(bytes) = chunk_bytes(size, threads, None) {
+            if let Some(bytes) = chunk_bytes(size, (threads, false), None) {
                 prop_assert!(size.div_ceil(bytes) <= CHUNKS_MAX);
                 prop_assert!(bytes >= CHUNK_AT_LEAST);
             }
@@ -197,9 +205,9 @@ mod tests {
 
     #[test]
     fn an_explicit_size_decides() {
-        assert_eq!(chunk_bytes(10 * MIB, 1, Some(MIB)), Some(MIB));
-        assert_eq!(chunk_bytes(MIB, 8, Some(MIB)), None);
-        assert_eq!(chunk_bytes(u64::MAX / 2, 8, Some(0)), None);
+        assert_eq!(chunk_bytes(10 * MIB, (1, false), Some(MIB)), Some(MIB));
+        assert_eq!(chunk_bytes(MIB, (8, false), Some(MIB)), None);
+        assert_eq!(chunk_bytes(u64::MAX / 2, (8, false), Some(0)), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod mover;
 mod queue;
 
 pub use hosts::OtherHosts;
-pub use mover::{ChunkMover, ChunkMoverPlace};
+pub use mover::{ChunkBounds, ChunkMover, ChunkMoverPlace};
 
 use std::time::Duration;
 

@@ -11,7 +11,7 @@ use dmover_wire::streams::RelayedWay;
 use dmover_wire::{decode, encode};
 use std::sync::Arc;
 
-pub use hosts::JobHosts;
+pub use hosts::{JobHosts, Places, Rules};
 
 use crate::joined::send;
 use crate::serve::TreeService;
@@ -111,8 +111,9 @@ impl Delegate {
         let (there, _ended) = self.hosts.meet(self.number, other)?;
         channel.send(b"")?;
         let joined = join(channel, &there);
-        there.cancel("the other host has ended the connection");
-        joined?
+        there.cancel("the host that runs the job has ended the connection");
+        // The caller cancels the channel only for a reason that the other side should know.
+        joined?.map_err(|why| Broken::Cancelled(format!("the other host was lost: {why}")))
     }
 
     /// Sends signals until the other side has gone.

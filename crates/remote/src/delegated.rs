@@ -74,6 +74,11 @@ impl Delegated {
         Ok(Arc::new(OtherHosts::accept(&self.connection, others, &own)?))
     }
 
+    /// Whether the connection with the host of the command is over.
+    pub fn is_over(&self) -> bool {
+        self.connection.is_over().is_some()
+    }
+
     /// The host that runs the job, for one that copies chunks.
     ///
     /// # Errors

@@ -15,8 +15,8 @@ mod serve;
 mod source;
 mod sources;
 
-pub use chunks::{ChunkMover, ChunkMoverPlace, OtherHosts};
-pub use delegate::{Delegate, DelegatedSource, JobHosts, Print, ThirdSource};
+pub use chunks::{ChunkBounds, ChunkMover, ChunkMoverPlace, OtherHosts};
+pub use delegate::{Delegate, DelegatedSource, JobHosts, Places, Print, Rules, ThirdSource};
 pub use delegated::{Delegated, DelegatedSources};
 pub use dmover_wire::agent::WithHead;
 pub use dmover_wire::delegation::{DelegateRole, DelegatedJob, OutputStream};

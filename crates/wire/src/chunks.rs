@@ -12,7 +12,7 @@ pub enum ChunkRequest {
     /// The first request of a connection: the process that makes it. Answered with a list of [`Process`]es that had chunks on
     /// earlier connections with this host, and may still write.
     Begin(Option<Process>),
-    /// These of them are gone. There is no answer.
+    /// These of them cannot write any more. There is no answer.
     Gone(Vec<Process>),
     /// What to take part in; answered with an option of the offer of a pass as JSON. None: no pass has begun within a few
     /// seconds.
@@ -31,6 +31,8 @@ pub enum ChunkRequest {
     },
     /// Followed by [`ChunkReport`]s. There is no answer.
     Reports,
+    /// The movers of the host have ended: what it still has may be given to others. There is no answer.
+    Leave,
     /// The host cannot take part, for this reason. There is no answer.
     Unable(String),
 }

@@ -56,6 +56,10 @@ pub enum DelegateRole {
     CopiesChunks {
         /// The sources as the user has typed them.
         typed: Vec<PathBytes>,
+        /// The sources of the job, which those of the offer must be.
+        sources: Vec<PathBytes>,
+        /// Its destination, likewise.
+        destination: PathBytes,
     },
 }
 

@@ -1,10 +1,10 @@
 //! Jobs whose DEST is on another host: dmover there runs them, and this process serves the sources and prints.
-use dmover_model::{Fatal, FollowLinks, JobSpec, PathBytes};
+use dmover_model::{Fatal, FollowLinks, JobSpec, PathBytes, TargetMode, Verb};
 use dmover_net::streams::share_among;
 use dmover_net::{
     ConnectOptions, Endpoint, Notice, RemoteAgent, RemoteHost, RemotePath, start_relays,
 };
-use dmover_remote::{DelegatedJob, ThirdSource};
+use dmover_remote::{DelegatedJob, Places, Rules, ThirdSource};
 use dmover_schedule::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -241,9 +241,21 @@ fn delegate(
     }
     let (sender, received) = mpsc::channel();
     let served = sources.unwrap_or_default().served;
-    let has_chunks = spec.verb.fills() && !spec.policy.dry_run;
-    let hosts = DestinationHosts { served, streams, signals: sender.clone(), has_chunks, options };
-    let ended = hosts.start(destination, job, received)?;
+    let why_the_first = why_the_first(spec, &there);
+    let rules = Rules {
+        all_take_part: spec.verb.fills() && !spec.policy.dry_run,
+        first_runs: why_the_first.is_some(),
+    };
+    let places = Places { sources: there.sources.clone(), destination: there.destination.clone() };
+    let hosts = DestinationHosts {
+        served,
+        streams,
+        signals: sender.clone(),
+        rules,
+        why_the_first,
+        options,
+    };
+    let ended = hosts.start(destination, (job, places), received)?;
     pass_on_signals(sender)?;
     let code =
         ended.recv().map_err(|_| Fatal::Thread(std::io::Error::other("a thread panicked")))?;
@@ -254,6 +266,20 @@ fn delegate(
         }
         code => Ok(ExitCode::from(code)),
     }
+}
+
+/// Why only the first host of DEST may run a job; `None`: another one may, too.
+fn why_the_first(spec: &JobSpec, there: &JobSpec) -> Option<&'static str> {
+    if !there.sources_are_remote {
+        return Some("SOURCE is on that host: check it, or name another host first");
+    }
+    // Whether DEST was there before the first run is in the state of the host that ran it.
+    let may_go_into =
+        spec.verb == Verb::Copy && spec.target_mode == TargetMode::Auto && spec.sources.len() == 1;
+    may_go_into.then_some(
+        "another host cannot know whether a copy into DEST/NAME was meant; with -T the next host \
+         runs the job",
+    )
 }
 
 /// Passes the signals of this process on to the job until the process ends.

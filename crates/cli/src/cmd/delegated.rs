@@ -5,13 +5,15 @@ use dmover_model::{ExitCode as Code, Fatal, JobSpec, PathBytes};
 use dmover_net::connection::Connection;
 use dmover_net::{ConnectOptions, SshOptions};
 use dmover_remote::{
-    ChunkMover, ChunkMoverPlace, DelegateRole, Delegated, DelegatedJob, OutputStream,
+    ChunkBounds, ChunkMover, ChunkMoverPlace, DelegateRole, Delegated, DelegatedJob, OutputStream,
 };
+use dmover_schedule::thread;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::remote::{LOGIN_WITHIN, VERSION, told, with_head};
 use super::run::{exit, failed};
@@ -53,8 +55,8 @@ pub(super) fn run(connection: Connection) {
     let cannot = |error: Fatal| tracing::error!(%error, "cannot run the job of another host");
     let (job, others) = match delegated.part() {
         Ok((DelegateRole::Runs { others }, Some(job))) => (job, others),
-        Ok((DelegateRole::CopiesChunks { typed }, _)) => {
-            return copy_chunks(delegated, &typed).unwrap_or_else(cannot);
+        Ok((DelegateRole::CopiesChunks { typed, sources, destination }, _)) => {
+            return copy_chunks(&delegated, &typed, ChunkBounds { sources, destination });
         }
         Ok((DelegateRole::Runs { .. }, None)) => return,
         Err(error) => return cannot(error),
@@ -74,21 +76,26 @@ pub(super) fn run(connection: Connection) {
     delegated.end(code);
 }
 
-/// Copies chunks of large files for another host, until the job has ended.
-fn copy_chunks(delegated: Delegated, typed: &[PathBytes]) -> Result<(), Fatal> {
+/// Copies chunks of large files for another host, until the connection with the host of the command is over.
+fn copy_chunks(delegated: &Delegated, typed: &[PathBytes], bounds: ChunkBounds) {
+    /// The pause before the host that runs the job is asked again.
+    const PAUSE: Duration = Duration::from_secs(1);
     dmover_host::process::clear_umask();
-    let options = third_hosts();
-    let agent = delegated.coordinator(&options)?;
+    let open_files_max = dmover_host::process::raise_open_files();
     let (own, typed) = (delegated.clone(), typed.to_vec());
-    let sources = move |spec: &JobSpec| remote_sources(&own, &typed, spec);
-    let place = ChunkMoverPlace {
-        open_files_max: dmover_host::process::raise_open_files(),
+    let mover = ChunkMover::new(ChunkMoverPlace {
+        open_files_max,
         spill_directory: std::env::temp_dir(),
-        sources: Box::new(sources),
-    };
-    ChunkMover::new(agent, place).run();
-    delegated.end(Code::Done.code());
-    Ok(())
+        sources: Box::new(move |spec| remote_sources(&own, &typed, spec)),
+        bounds,
+    });
+    while !delegated.is_over() {
+        match delegated.coordinator(&third_hosts()) {
+            Ok(agent) => mover.run(agent),
+            Err(error) => tracing::info!(%error, "cannot reach the host that runs the job"),
+        }
+        thread::sleep(PAUSE);
+    }
 }
 
 /// How third hosts are reached: ssh of the host of the command reaches them.
@@ -100,7 +107,7 @@ fn third_hosts() -> ConnectOptions {
 }
 
 /// Sends what this process prints to the user.
-fn forward(delegated: &Delegated) -> Result<[dmover_schedule::thread::JoinHandle<()>; 2], Fatal> {
+fn forward(delegated: &Delegated) -> Result<[thread::JoinHandle<()>; 2], Fatal> {
     let [output, errors] = dmover_host::process::capture_output().map_err(Fatal::Thread)?;
     let output = delegated.forward(OutputStream::Standard, output).map_err(Fatal::Thread)?;
     let errors = delegated.forward(OutputStream::Error, errors).map_err(Fatal::Thread)?;

@@ -4,8 +4,8 @@ use dmover_net::connection::Broken;
 use dmover_net::{ConnectOptions, RemoteHost, RemoteJob, RemotePath, StreamSettings};
 use dmover_observe::lock;
 use dmover_remote::{
-    Delegate, DelegatedJob, DelegatedSource, JobHosts, OutputStream, Print, ThirdSource,
-    TreeService,
+    Delegate, DelegatedJob, DelegatedSource, JobHosts, OutputStream, Places, Print, Rules,
+    ThirdSource, TreeService,
 };
 use dmover_schedule::sync::Mutex;
 use dmover_schedule::thread;
@@ -48,8 +48,9 @@ pub(super) struct DestinationHosts {
     pub streams: StreamSettings,
     /// Receives a signal if nothing can be printed any more.
     pub signals: Sender<i32>,
-    /// There may be large files to copy.
-    pub has_chunks: bool,
+    pub rules: Rules,
+    /// Why no other host than the first one may run the job.
+    pub why_the_first: Option<&'static str>,
     pub options: ConnectOptions,
 }
 
@@ -65,12 +66,12 @@ impl DestinationHosts {
     pub fn start(
         self,
         destination: &RemotePath,
-        job: DelegatedJob,
+        (job, places): (DelegatedJob, Places),
         signals: Receiver<i32>,
     ) -> Result<Receiver<Ended>, Fatal> {
         let hosts: Vec<RemoteHost> = destination.hosts().cloned().collect();
         let names = hosts.iter().map(RemoteHost::shown).collect();
-        let all = JobHosts::new(job, (names, self.has_chunks), signals);
+        let all = JobHosts::new((job, places), (names, self.rules), signals);
         let failed = Arc::new(Mutex::new(hosts.iter().map(|_| None).collect::<Vec<_>>()));
         let (sender, ended) = mpsc::channel();
         let own = Arc::new(self);
@@ -85,7 +86,7 @@ impl DestinationHosts {
             let sender = sender.clone();
             let named = thread::Builder::new().name("dest-host".into());
             named.spawn(move || one.keep(&sender)).map_err(Fatal::Thread)?;
-            if !own.has_chunks && all.can_be_reached(number) {
+            if !own.rules.all_take_part && all.can_be_reached(number) {
                 // The others have nothing to do.
                 break;
             }
@@ -94,7 +95,15 @@ impl DestinationHosts {
             return Ok(ended);
         }
         let first = lock(&failed).iter_mut().find_map(Option::take);
-        Err(first.expect("every host has failed"))
+        let first = first.expect("every host has failed");
+        let several = destination.hosts().count() > 1;
+        if own.rules.first_runs && several && !matches!(first, Fatal::Refused { .. }) {
+            return Err(Fatal::unavailable(
+                first.to_string(),
+                own.why_the_first.unwrap_or_default(),
+            ));
+        }
+        Err(first)
     }
 }
 
@@ -113,7 +122,6 @@ impl OneHost {
     fn keep(&self, ended: &Sender<Ended>) {
         let (mut pause, mut was_told) = (FIRST_PAUSE, false);
         loop {
-            let began = Instant::now();
             let sources = self.own.served.iter().map(Source::serve).collect();
             let reads = (sources, self.own.streams.clone());
             let print = printer(self.own.signals.clone());
@@ -121,6 +129,7 @@ impl OneHost {
             let why = match RemoteJob::start(&self.host, delegate.clone(), &self.own.options) {
                 Ok(running) => {
                     self.all.reach(self.number, true);
+                    let began = Instant::now();
                     let why = running.wait();
                     let code = delegate.code();
                     if self.all.runner() == Some(self.number) {
@@ -131,6 +140,9 @@ impl OneHost {
                     }
                     if code.is_some() {
                         return;
+                    }
+                    if began.elapsed() > LASTED {
+                        (pause, was_told) = (FIRST_PAUSE, false);
                     }
                     running.fatal(&why)
                 }
@@ -152,9 +164,6 @@ impl OneHost {
             }
             if matches!(why, Fatal::Refused { .. }) {
                 return;
-            }
-            if began.elapsed() > LASTED {
-                (pause, was_told) = (FIRST_PAUSE, false);
             }
             thread::sleep(pause);
             pause = LAST_PAUSE.min(pause * 2);

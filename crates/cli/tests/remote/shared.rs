@@ -215,6 +215,13 @@ fn if_the_first_host_is_down_the_next_one_runs_the_job() {
     let ends = ends!(with near host);
     tree(&ends);
     ends.cluster.host("far").kill_all().unwrap();
+    // It cannot know whether DEST was there before, or what is at the first host.
+    let run = ends.job(WRITERS, "copy", ("s", "d")).expect_code(6);
+    assert!(run.stderr.contains("with -T the next host runs the job"), "{}", run.tell());
+    let there = Way { source: "far:", destination: "far,other:" };
+    let run = ends.job(there, "sync", ("s", "d")).expect_code(6);
+    assert!(run.stderr.contains("SOURCE is on that host"), "{}", run.tell());
+    assert!(!ends.bench.exists("d"));
     let run = ends.job(WRITERS, "sync --json", ("s", "d")).expect_code(0);
     assert_same(&ends);
     assert!(run.stderr.contains("'far' is not used now: "), "{}", run.tell());

@@ -80,12 +80,16 @@ impl Run {
     pub(super) fn ends_interrupted(&mut self, task: &Task) -> bool {
         let TaskKind::Seal(seal) = &task.kind else { return false };
         let engine = &self.engine;
-        let is_here = !matches!(self.hands, Executor::Elsewhere(_));
+        let is_here = matches!(self.hands, Executor::Here(_, None));
         let Some(failure) = seal.failure.as_deref() else { return false };
         if is_here || !engine.control.is_stopping() {
             return false;
         }
         let large = &seal.large;
+        if engine.written_parts.has_unflushed(&large.temporary) {
+            // A mover here flushes what it has written itself.
+            return false;
+        }
         if !(large::may_be_continued(engine, failure)
             && self.kept.large_files.is_recorded(&large.temporary))
         {

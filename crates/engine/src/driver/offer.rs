@@ -38,7 +38,11 @@ pub(super) fn offer(
 ) -> Result<Option<JobOffer>, Fatal> {
     if job.fleets.is_none() {
         let facts = RunFacts { is_elsewhere: true, flushes_chunks: true, ..facts };
-        let of_chunks = || offer_of(job, id_and_run, parts, facts, spared);
+        let of_chunks = || {
+            let mut offer = offer_of(job, id_and_run, parts, facts, spared)?;
+            offer.spec.limits.threads = job.spec.limits.threads;
+            Ok(offer)
+        };
         return has_chunks(job).then(of_chunks).transpose();
     }
     let refuse = |what: &str, hint: &str| Err(Fatal::refused(what, hint));

@@ -16,7 +16,7 @@ use crate::verify;
 /// The size of the parts in which several movers compare a file, if that is worthwhile.
 pub(super) fn compare_chunk(engine: &Engine, length: u64) -> Option<u64> {
     let demanded = engine.spec.policy.split_bytes;
-    let bytes = chunk::chunk_bytes(length, engine.resources.movers_max, demanded)?.max(1);
+    let bytes = chunk::chunk_bytes(length, engine.chunk_takers(), demanded)?.max(1);
     (bytes < length).then_some(bytes)
 }
 

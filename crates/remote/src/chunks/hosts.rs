@@ -7,6 +7,7 @@ use dmover_net::hello::Hello;
 use dmover_observe::lock;
 use dmover_schedule::sync::{Condvar, Mutex};
 use dmover_schedule::thread;
+use dmover_schedule::time::Instant;
 use dmover_wire::agent::UNKNOWN_REQUEST;
 use dmover_wire::chunks::{ChunkNews, ChunkReport, ChunkRequest, Process};
 use dmover_wire::delegation::DelegateRequest;
@@ -22,6 +23,10 @@ use crate::joined::{receive, send};
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// The pause before a host is accepted again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How often lost chunks are looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// A chunk without progress for this long is lost, as one of this process is.
+const STALLED: Duration = Duration::from_mins(30);
 
 /// The other hosts that share DEST with this one.
 pub struct OtherHosts {
@@ -47,8 +52,9 @@ impl OtherHosts {
     ) -> Result<Self, Fatal> {
         let shared = Arc::<Shared>::default();
         for (number, name) in names.into_iter().enumerate() {
-            let (shared, lost) = (Arc::clone(&shared), Arc::default());
-            let host = Host { number, name, shared, own: own.clone(), lost };
+            let (shared, own) = (Arc::clone(&shared), own.clone());
+            let (lost, told) = Default::default();
+            let host = Host { number, name, shared, own, lost, told };
             let connection = Arc::clone(connection);
             let named = thread::Builder::new().name("dest-host".into());
             named.spawn(move || host.keep(&connection)).map_err(Fatal::Thread)?;
@@ -75,9 +81,13 @@ impl ChunkMovers for OtherHosts {
 impl Shared {
     /// The present pass. Waits for one.
     fn pass(&self) -> Option<Arc<ChunkDesk>> {
-        let pass = lock(&self.pass);
-        let waited = self.changed.wait_timeout_while(pass, WAIT_MAX, |pass| pass.is_none());
-        waited.unwrap_or_else(PoisonError::into_inner).0.clone()
+        let has_none = |pass: &mut Option<Arc<ChunkDesk>>| {
+            // One that has ended may take a while to be gone, as it flushes.
+            pass.as_ref().is_none_or(|pass| pass.is_over())
+        };
+        let waited = self.changed.wait_timeout_while(lock(&self.pass), WAIT_MAX, has_none);
+        let pass = waited.unwrap_or_else(PoisonError::into_inner).0.clone();
+        pass.filter(|pass| !pass.is_over())
     }
 }
 
@@ -88,6 +98,8 @@ struct Host {
     shared: Arc<Shared>,
     own: Hello,
     lost: Arc<Lost>,
+    /// Why it does not take part, as the user was told.
+    told: Arc<Mutex<Option<String>>>,
 }
 
 impl Host {
@@ -114,7 +126,7 @@ impl Host {
             process: Mutex::default(),
             pass: Mutex::default(),
             held: Mutex::default(),
-            heard_ms: Mutex::new(now_ms()),
+            told: Arc::clone(&self.told),
             lost: Arc::clone(&self.lost),
         });
         let (input, output) = bytes::of(channel);
@@ -138,23 +150,23 @@ struct LostChunks {
 }
 
 impl LostChunks {
-    /// Waits until the mover must have stopped, or is known to be gone, or the run has ended.
-    fn await_end(&self, over_ms: u64, desk: &ChunkDesk) {
-        while !lock(&self.chunks).is_empty() {
+    /// Waits until their leases are over, so that the mover must have stopped, or it is known to be gone, or the run has ended.
+    fn await_end(&self, desk: &ChunkDesk) {
+        while lock(&self.chunks).iter().any(GivenChunk::holds) {
             if desk.is_over() {
                 // The next run has to know that they may still be written.
                 return lock(&self.chunks).drain(..).for_each(GivenChunk::leave);
             }
-            let Some(left) = over_ms.checked_sub(now_ms()).filter(|left| *left > 0) else {
-                return lock(&self.chunks).clear();
-            };
-            thread::sleep(Duration::from_millis(left.min(100)));
+            thread::sleep(LOOK);
         }
+        lock(&self.chunks).clear();
     }
 }
 
-fn now_ms() -> u64 {
-    dmover_host::boot_clock_ms()
+/// A chunk that the host has, and when it last made progress.
+struct Held {
+    given: GivenChunk,
+    progressed: Instant,
 }
 
 /// A connection with one of the other hosts.
@@ -166,28 +178,26 @@ struct Session {
     lost: Arc<Lost>,
     /// The pass in which the host takes part.
     pass: Mutex<Option<Arc<ChunkDesk>>>,
-    held: Mutex<HashMap<u32, GivenChunk>>,
-    /// When the host has last asked for something that keeps its chunks.
-    heard_ms: Mutex<u64>,
+    held: Mutex<HashMap<u32, Held>>,
+    told: Arc<Mutex<Option<String>>>,
 }
 
 impl Session {
-    /// Takes its chunks back once the host cannot write any more.
+    /// The connection is over: its chunks stay with the host as long as it may write to them.
     fn lose_all(&self) {
-        let chunks: Vec<_> = lock(&self.held).drain().map(|(_, given)| given).collect();
+        let chunks: Vec<_> = lock(&self.held).drain().map(|(_, held)| held.given).collect();
         let Some(desk) = lock(&self.pass).clone().filter(|_| !chunks.is_empty()) else { return };
         let process = lock(&self.process).clone();
-        let over_ms = *lock(&self.heard_ms) + LEASE.as_millis() as u64;
         let lost = Arc::new(LostChunks { process, chunks: Mutex::new(chunks) });
         lock(&self.lost).push(Arc::clone(&lost));
         let all = Arc::clone(&self.lost);
         let waiting = thread::Builder::new().name("chunk-leases".into()).spawn(move || {
-            lost.await_end(over_ms, &desk);
+            lost.await_end(&desk);
             lock(&all).retain(|other| !Arc::ptr_eq(other, &lost));
         });
         if let Err(error) = waiting {
-            // They stay lost, and with them the end of the job, which says so.
-            tracing::error!(%error, "cannot start a thread that waits for lost chunks");
+            // Their leases run out all the same.
+            tracing::warn!(%error, "cannot start a thread that waits for lost chunks");
         }
     }
 
@@ -204,6 +214,11 @@ impl Session {
                 lock(&lost.chunks).drain(..).for_each(GivenChunk::refuse);
             }
         }
+    }
+
+    /// The movers of the host have ended, so that none writes any more.
+    fn leave(&self) {
+        lock(&self.held).drain().for_each(|(_, held)| held.given.refuse());
     }
 
     fn desk(&self) -> Result<Arc<ChunkDesk>, Broken> {
@@ -223,24 +238,20 @@ impl Session {
     }
 
     fn take(&self, wait: Duration, channel: &Channel) -> Result<(), Broken> {
-        let desk = self.desk()?;
-        *lock(&self.heard_ms) = now_ms();
-        let Some(given) = desk.take(self.number, wait.min(WAIT_MAX)) else {
+        // The host counts from its request on, and stops first.
+        let lease = LEASE + LEASE / 10;
+        let Some(given) = self.desk()?.take(self.number, (wait.min(WAIT_MAX), lease)) else {
             return send(channel, &encode(&None::<TaskMessage>));
         };
         let number = given.number();
         let message = encode(&Some(TaskMessage { number, task: given.task().clone() }));
-        // From the request on, the host counts the time that it has.
-        *lock(&self.heard_ms) = now_ms();
-        lock(&self.held).insert(number, given);
-        send(channel, &message).inspect_err(|_| {
-            if let Some(given) = lock(&self.held).remove(&number) {
-                given.refuse();
-            }
-        })
+        let held = Held { given, progressed: Instant::now() };
+        lock(&self.held).insert(number, held);
+        // After an error the host may have it all the same.
+        send(channel, &message)
     }
 
-    fn renew(&self, held: Vec<(u32, bool)>, channel: &Channel) -> Result<(), Broken> {
+    fn renew(&self, numbers: Vec<(u32, bool)>, channel: &Channel) -> Result<(), Broken> {
         let desk = self.desk()?;
         let mut news = ChunkNews {
             others_wait: desk.others_wait(),
@@ -248,39 +259,57 @@ impl Session {
             is_over: desk.is_over(),
             ..ChunkNews::default()
         };
-        *lock(&self.heard_ms) = now_ms();
-        let given = lock(&self.held);
-        for (number, has_progressed) in held {
-            match given.get(&number).filter(|given| given.holds()) {
-                None => news.lost.push(number),
-                Some(given) => {
-                    if has_progressed {
-                        given.progressed();
-                    }
-                    if given.is_wanted_back() {
-                        news.wanted_back.push(number);
-                    }
-                }
+        let mut all = lock(&self.held);
+        // What was not renewed in time is lost.
+        all.retain(|_, held| held.given.holds());
+        for (number, has_progressed) in numbers {
+            let Some(held) = all.get_mut(&number) else {
+                news.lost.push(number);
+                continue;
+            };
+            if has_progressed {
+                held.progressed = Instant::now();
+            }
+            if held.progressed.elapsed() < STALLED {
+                held.given.renew();
+            } else {
+                // Its thread hangs.
+                news.lost.push(number);
+            }
+            if held.given.is_wanted_back() {
+                news.wanted_back.push(number);
             }
         }
-        drop(given);
+        drop(all);
         send(channel, &encode(&news))
     }
 
     fn hear(&self, channel: &Channel) -> Result<(), Broken> {
         loop {
             let ChunkReport { number, told, outcome, ended } = receive(channel)?;
-            let mut held = lock(&self.held);
-            if ended {
-                let given = held.remove(&number);
-                drop(held);
-                if let Some(given) = given {
-                    given.end(told, outcome);
-                }
-            } else if let Some(given) = held.get(&number) {
-                given.report(told, outcome);
+            let mut all = lock(&self.held);
+            let Some(held) = all.get(&number) else { continue };
+            if !held.given.admits(&outcome) {
+                return Err(Broken::Cancelled("a report is about something else".into()));
+            }
+            if !ended {
+                held.given.report(told, outcome);
+            } else if let Some(held) = all.remove(&number) {
+                drop(all);
+                held.given.end(told, outcome);
             }
         }
+    }
+
+    /// Shows the user why the host does not take part, once.
+    fn unable(&self, why: String) -> Result<(), Broken> {
+        let desk = self.desk()?;
+        let mut told = lock(&self.told);
+        if told.as_ref() != Some(&why) {
+            desk.tell(format!("'{}' does not write: {why}", self.name));
+            *told = Some(why);
+        }
+        Ok(())
     }
 }
 
@@ -301,10 +330,11 @@ impl Service for Session {
             }
             Ok(ChunkRequest::Renew { held }) => self.renew(held, channel),
             Ok(ChunkRequest::Reports) => self.hear(channel),
-            Ok(ChunkRequest::Unable(why)) => {
-                self.desk()?.tell(format!("'{}' does not write: {why}", self.name));
+            Ok(ChunkRequest::Leave) => {
+                self.leave();
                 Ok(())
             }
+            Ok(ChunkRequest::Unable(why)) => self.unable(why),
             Err(_) => Err(Broken::Cancelled(UNKNOWN_REQUEST.into())),
         }
     }

@@ -4,7 +4,7 @@ use dmover_engine::{
     MoverPlace, RemoteTrees, StopReason,
 };
 use dmover_host::other_processes;
-use dmover_model::{Fatal, JobSpec};
+use dmover_model::{Fatal, JobSpec, PathBytes};
 use dmover_net::RemoteAgent;
 use dmover_net::connection::Broken;
 use dmover_observe::Counters;
@@ -39,73 +39,110 @@ pub struct ChunkMoverPlace {
     pub spill_directory: PathBuf,
     /// Opens the sources of a job, on connections of this host.
     pub sources: Box<OpenSources>,
+    /// What the host of the command has said of the job.
+    pub bounds: ChunkBounds,
+}
+
+/// What an offer has to be about: the host that runs the job may not have this one do anything else.
+#[derive(Debug, Clone)]
+pub struct ChunkBounds {
+    /// The sources.
+    pub sources: Vec<PathBytes>,
+    /// The destination.
+    pub destination: PathBytes,
+}
+
+impl ChunkBounds {
+    fn check(&self, spec: &JobSpec) -> Result<(), Fatal> {
+        let Self { sources, destination } = self;
+        if spec.verb.fills() && spec.sources == *sources && spec.destination == *destination {
+            return Ok(());
+        }
+        let message = "the host that runs the job offers another one than that of the command";
+        Err(Fatal::refused(message, "use one version of dmover on all hosts"))
+    }
 }
 
 /// A host that copies chunks for the one that runs the job.
 pub struct ChunkMover {
-    agent: Arc<RemoteAgent>,
     place: ChunkMoverPlace,
+    /// A thread of an earlier pass hangs, and may still write.
+    hangs: AtomicBool,
 }
 
 impl ChunkMover {
-    /// `agent`: the host that runs the job.
-    pub fn new(agent: RemoteAgent, place: ChunkMoverPlace) -> Self {
-        Self { agent: Arc::new(agent), place }
+    /// A host that is not connected yet.
+    pub fn new(place: ChunkMoverPlace) -> Self {
+        Self { place, hangs: AtomicBool::new(false) }
     }
 
-    /// Says who this is, and which earlier processes of this host are gone.
+    /// Copies chunks until the connection is over. `agent`: the host that runs the job.
+    pub fn run(&self, agent: RemoteAgent) {
+        let why = Visit { agent: Arc::new(agent), mover: self }.until_over();
+        tracing::info!(%why, "the connection with the host that runs the job is over");
+    }
+}
+
+/// A connection with the host that runs the job.
+struct Visit<'a> {
+    agent: Arc<RemoteAgent>,
+    mover: &'a ChunkMover,
+}
+
+impl Visit<'_> {
+    /// Says who this is, and which earlier ones of this host cannot write any more.
     fn begin(&self) -> Result<(), Broken> {
         let doubtful: Vec<Process> = ask(&self.agent, &ChunkRequest::Begin(this_process()))?;
-        let gone: Vec<Process> = doubtful.into_iter().filter(is_gone).collect();
+        let own = this_process().filter(|_| !self.mover.hangs.load(SeqCst));
+        let has_ended = |process: &Process| own.as_ref() == Some(process) || is_gone(process);
+        let gone: Vec<Process> = doubtful.into_iter().filter(has_ended).collect();
         if !gone.is_empty() {
-            self.agent.request(&encode(&ChunkRequest::Gone(gone)))?.finish()?;
+            self.say(&ChunkRequest::Gone(gone))?;
         }
         Ok(())
     }
 
-    /// Copies chunks until the job has ended.
-    pub fn run(&self) {
+    fn until_over(&self) -> Broken {
         if let Err(why) = self.begin() {
-            tracing::info!(%why, "the job has ended, or the connection to its host");
-            return;
+            return why;
         }
-        while self.agent.is_over().is_none() {
+        loop {
             let offer = match ask::<Option<String>>(&self.agent, &ChunkRequest::Offer) {
-                Ok(offer) => offer,
-                Err(why) => {
-                    tracing::info!(%why, "the job has ended, or the connection to its host");
-                    return;
-                }
+                Ok(Some(offer)) => offer,
+                Ok(None) => continue,
+                Err(why) => return why,
             };
-            let Some(offer) = offer else { continue };
-            if let Err(error) = self.take_part(&offer) {
-                tracing::warn!(%error, "cannot copy chunks for the job");
-                let unable = ChunkRequest::Unable(error.to_string());
-                let told = self.agent.request(&encode(&unable));
-                if told.and_then(|channel| channel.finish()).is_err() {
-                    return;
-                }
-                thread::sleep(JOIN_AGAIN);
+            let Err(error) = self.take_part(&offer) else { continue };
+            tracing::warn!(%error, "cannot copy chunks for the job");
+            if let Err(why) = self.say(&ChunkRequest::Unable(error.to_string())) {
+                return why;
             }
+            thread::sleep(JOIN_AGAIN);
         }
+    }
+
+    /// Sends a request that has no answer.
+    fn say(&self, request: &ChunkRequest) -> Result<(), Broken> {
+        self.agent.request(&encode(request))?.finish()
     }
 
     fn take_part(&self, offer: &str) -> Result<(), Fatal> {
         let hint = "use one version of dmover on all hosts";
         let offer: JobOffer = serde_json::from_str(offer)
             .map_err(|error| Fatal::refused(format!("cannot read the job: {error}"), hint))?;
+        self.mover.place.bounds.check(&offer.spec)?;
         let (switch, over) = (Arc::new(Control::default()), Arc::new(AtomicBool::new(false)));
         let place = MoverPlace {
-            threads: 0,
+            threads: offer.spec.limits.threads,
             memory_bytes: offer.spec.limits.memory_bytes,
             bytes_per_s: None,
-            open_files_max: self.place.open_files_max,
-            spill_directory: self.place.spill_directory.clone(),
+            open_files_max: self.mover.place.open_files_max,
+            spill_directory: self.mover.place.spill_directory.clone(),
             coordinator: Arc::new(Coordinator { agent: Arc::clone(&self.agent) }),
             counters: Arc::new(Counters::default()),
             control: Arc::clone(&switch),
             bounds: Bounds::default(),
-            remote: (self.place.sources)(&offer.spec)?,
+            remote: (self.mover.place.sources)(&offer.spec)?,
         };
         let joining = Joining::new(&offer, place)?;
         let lost = |why: Broken| self.agent.fatal(&why);
@@ -132,7 +169,12 @@ impl ChunkMover {
             let worked = work(&mut joined, &over, &sharers);
             switch.stop_now(StopReason::Cancelled);
             queue.close();
-            joined.end();
+            if joined.end() {
+                // What was not reported may be copied by others at once. Without a connection, the next one tells.
+                let _ = self.say(&ChunkRequest::Leave);
+            } else {
+                self.mover.hangs.store(true, SeqCst);
+            }
             worked
         });
         over.store(true, SeqCst);
@@ -154,7 +196,7 @@ fn this_process() -> Option<Process> {
 fn is_gone(process: &Process) -> bool {
     let Some(own) = this_process() else { return false };
     let is_here = own.boot == process.boot && own.namespace == process.namespace;
-    is_here && other_processes::started(process.pid) != Some(process.started)
+    is_here && other_processes::is_gone(process.pid, process.started)
 }
 
 /// Looks after the movers until the pass is over.

@@ -1,7 +1,7 @@
 //! The queue of a mover that copies chunks for another host.
 use dmover_engine::queue::{Class, Gate, Lease, Queue};
 use dmover_engine::take_reports;
-use dmover_model::Outcome;
+use dmover_model::{Outcome, TaskKind};
 use dmover_net::RemoteAgent;
 use dmover_net::connection::{Broken, Channel};
 use dmover_observe::{CLASSES, lock};
@@ -99,7 +99,11 @@ impl ChunkQueue {
         channel.finish()?;
         let given: Option<TaskMessage> = receive(&channel)?;
         let until_ms = asked_ms + LEASE.as_millis() as u64;
-        Ok(given.map(|TaskMessage { number, task }| Lease::granted(task, number, until_ms)))
+        let Some(TaskMessage { number, task }) = given else { return Ok(None) };
+        if !matches!(task.kind, TaskKind::Chunk(_)) {
+            return Err(Broken::Violation("a task is no chunk"));
+        }
+        Ok(Some(Lease::granted(task, number, until_ms)))
     }
 
     fn say(&self, lease: &Lease, outcome: Outcome, ended: bool) {

@@ -20,13 +20,32 @@ enum Reached {
 /// The channel of a host, and what ends its request when it is dropped.
 type Waiting = (Arc<Channel>, Sender<()>);
 
+/// Sources and destination of a job, as its specification has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// The sources.
+    pub sources: Vec<PathBytes>,
+    /// The destination.
+    pub destination: PathBytes,
+}
+
+/// What the hosts may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// All of them take part, and not only the one that runs the job.
+    pub all_take_part: bool,
+    /// Only the first one may run the job.
+    pub first_runs: bool,
+}
+
 /// The hosts of DEST.
 pub struct JobHosts {
     job: DelegatedJob,
+    /// What a host that copies chunks does.
+    copies_chunks: DelegateRole,
     /// Their names, in the order of the user.
     names: Vec<String>,
-    /// All of them take part, and not only the one that runs the job.
-    all_take_part: bool,
+    rules: Rules,
     signals: Mutex<Option<Receiver<i32>>>,
     reached: Mutex<Vec<Reached>>,
     /// Those that wait for the host that runs the job: both are connected with the host of the command only.
@@ -35,17 +54,21 @@ pub struct JobHosts {
 }
 
 impl JobHosts {
-    /// The hosts of a job. `all_take_part`: the others copy chunks for the one that runs it; `signals`: those that the process of
-    /// the user gets.
+    /// The hosts of a job. `signals`: those that the process of the user gets.
     pub fn new(
-        job: DelegatedJob,
-        (names, all_take_part): (Vec<String>, bool),
+        (job, places): (DelegatedJob, Places),
+        (names, rules): (Vec<String>, Rules),
         signals: Receiver<i32>,
     ) -> Arc<Self> {
         let reached = Mutex::new(vec![Reached::NotYet; names.len()]);
         let (waiting, changed) = (Mutex::default(), Condvar::new());
         let signals = Mutex::new(Some(signals));
-        Arc::new(Self { job, names, all_take_part, signals, reached, waiting, changed })
+        let copies_chunks = DelegateRole::CopiesChunks {
+            typed: job.typed.clone(),
+            sources: places.sources,
+            destination: places.destination,
+        };
+        Arc::new(Self { job, copies_chunks, names, rules, signals, reached, waiting, changed })
     }
 
     /// A host can be reached, or not. Only what is said first decides who runs the job.
@@ -71,7 +94,8 @@ impl JobHosts {
     pub fn runner(&self) -> Option<usize> {
         let mut reached = lock(&self.reached);
         loop {
-            let first = reached.iter().position(|reached| *reached != Reached::No);
+            let able = if self.rules.first_runs { &reached[..1] } else { &reached[..] };
+            let first = able.iter().position(|reached| *reached != Reached::No);
             match first.map(|number| (number, reached[number])) {
                 None => return None,
                 Some((number, Reached::Yes)) => return Some(number),
@@ -90,8 +114,7 @@ impl JobHosts {
             let others = self.others(number).map(|other| self.names[other].clone()).collect();
             DelegateRole::Runs { others }
         } else {
-            let typed: Vec<PathBytes> = self.job.typed.clone();
-            DelegateRole::CopiesChunks { typed }
+            self.copies_chunks.clone()
         }
     }
 
@@ -109,7 +132,7 @@ impl JobHosts {
     }
 
     fn others(&self, runner: usize) -> impl Iterator<Item = usize> {
-        let all = if self.all_take_part { 0..self.names.len() } else { 0..0 };
+        let all = if self.rules.all_take_part { 0..self.names.len() } else { 0..0 };
         all.filter(move |other| *other != runner)
     }
 
@@ -142,16 +165,19 @@ impl JobHosts {
 mod tests {
     use super::*;
 
-    fn hosts(count: usize) -> Arc<JobHosts> {
+    fn hosts(count: usize, first_runs: bool) -> Arc<JobHosts> {
         let (words, typed, columns) = Default::default();
         let job = DelegatedJob { words, spec: String::new(), typed, columns };
         let names = (0..count).map(|number| number.to_string()).collect();
-        JobHosts::new(job, (names, true), mpsc::channel().1)
+        let rules = Rules { all_take_part: true, first_runs };
+        let destination = PathBytes(b"/d".to_vec());
+        let places = Places { sources: Vec::new(), destination };
+        JobHosts::new((job, places), (names, rules), mpsc::channel().1)
     }
 
     #[test]
     fn the_first_host_that_can_be_reached_runs_the_job_whoever_comes_first() {
-        let all = hosts(3);
+        let all = hosts(3, false);
         all.reach(2, true);
         let waiting = {
             let all = Arc::clone(&all);
@@ -159,7 +185,10 @@ mod tests {
         };
         all.reach(0, false);
         all.reach(1, true);
-        assert_eq!(waiting.join().unwrap(), DelegateRole::CopiesChunks { typed: Vec::new() });
+        let role = waiting.join().unwrap();
+        assert!(
+            matches!(role, DelegateRole::CopiesChunks { destination, .. } if destination.0 == b"/d")
+        );
         let others = vec!["0".to_owned(), "2".to_owned()];
         assert_eq!(all.role(1), DelegateRole::Runs { others });
         assert!(all.job(1).is_ok() && all.job(2).is_err());
@@ -168,9 +197,13 @@ mod tests {
         all.reach(0, true);
         all.reach(1, false);
         assert_eq!(all.runner(), Some(1));
-        let none = hosts(2);
+        let none = hosts(2, false);
         none.reach(1, false);
         none.reach(0, false);
         assert_eq!(none.runner(), None);
+        let one = hosts(2, true);
+        one.reach(1, true);
+        one.reach(0, false);
+        assert_eq!(one.runner(), None, "another one may not");
     }
 }
