@@ -1,7 +1,7 @@
 //! Movers at other hosts that share DEST: they copy chunks of large files. The movers of this process do everything else, and
 //! what another host has failed to do.
 use dmover_model::{
-    Answer, ByteRange, CoordinatorRequest, LargeNews, NewTask, Outcome, Task, TaskKind,
+    Answer, ByteRange, ChunkTask, CoordinatorRequest, LargeNews, NewTask, Outcome, Task, TaskKind,
 };
 use dmover_observe::lock;
 use dmover_schedule::sync::Mutex;
@@ -148,28 +148,7 @@ impl GivenChunk {
 
     /// Whether a report can be about this chunk: another host may say nothing of other files.
     pub fn admits(&self, outcome: &Outcome) -> bool {
-        let TaskKind::Chunk(own) = &self.lease.task.kind else { return false };
-        let is_part = |task: &NewTask| match &task.kind {
-            TaskKind::Chunk(part) => {
-                part.large.temporary == own.large.temporary
-                    && part.large.file == own.large.file
-                    && part.range.start >= own.range.start
-                    && part.range.end <= own.range.end
-            }
-            _ => false,
-        };
-        let is_own = |news: &LargeNews| match news {
-            LargeNews::Flushed { temporary, .. } => *temporary == own.large.temporary,
-            LargeNews::Ended { .. } => false,
-        };
-        let Outcome { nodes, tasks, links, dirty, extra, survey, large, .. } = outcome;
-        nodes.is_empty()
-            && links.is_empty()
-            && dirty.is_empty()
-            && extra.is_empty()
-            && survey.is_empty()
-            && tasks.iter().all(is_part)
-            && large.iter().all(is_own)
+        matches!(&self.lease.task.kind, TaskKind::Chunk(own) if is_about(own, outcome))
     }
 
     /// Takes a report while the mover continues.
@@ -209,6 +188,31 @@ impl GivenChunk {
     }
 }
 
+/// Whether an outcome is about this chunk and nothing else.
+fn is_about(own: &ChunkTask, outcome: &Outcome) -> bool {
+    let is_part = |task: &NewTask| match &task.kind {
+        TaskKind::Chunk(part) => {
+            part.large.temporary == own.large.temporary
+                && part.large.file == own.large.file
+                && part.range.start >= own.range.start
+                && part.range.end <= own.range.end
+        }
+        _ => false,
+    };
+    let is_own = |news: &LargeNews| match news {
+        LargeNews::Flushed { temporary, .. } => *temporary == own.large.temporary,
+        LargeNews::Ended { .. } => false,
+    };
+    let Outcome { nodes, tasks, links, dirty, extra, survey, large, .. } = outcome;
+    nodes.is_empty()
+        && links.is_empty()
+        && dirty.is_empty()
+        && extra.is_empty()
+        && survey.is_empty()
+        && tasks.iter().all(is_part)
+        && large.iter().all(is_own)
+}
+
 /// What is left of a chunk when these tasks get a part of it.
 fn shortened(mut range: ByteRange, tasks: &[NewTask]) -> ByteRange {
     for task in tasks {
@@ -244,7 +248,26 @@ impl Drop for GivenChunk {
 mod tests {
     use super::*;
     use crate::queue::tests::chunk;
-    use dmover_model::Parent;
+    use dmover_model::{Name, Parent};
+
+    #[test]
+    fn a_report_about_anything_else_is_not_taken() {
+        let range = ByteRange { start: 10, end: 90 };
+        let TaskKind::Chunk(own) = chunk(1, range).kind else { unreachable!() };
+        let of = |kind: TaskKind| {
+            let task = NewTask { parent: Parent::Inherited, kind };
+            Outcome { tasks: vec![task], ..Outcome::default() }
+        };
+        let part = |start, end| chunk(1, ByteRange { start, end }).kind;
+        assert!(is_about(&own, &Outcome::default()) && is_about(&own, &of(part(50, 90))));
+        assert!(!is_about(&own, &of(part(50, 91))) && !is_about(&own, &of(part(9, 20))));
+        assert!(!is_about(&own, &of(TaskKind::Delete(Vec::new()))));
+        let TaskKind::Chunk(mut other) = part(50, 90) else { unreachable!() };
+        other.large.temporary = Name::new(*b"passwd").unwrap();
+        assert!(!is_about(&own, &of(TaskKind::Chunk(other))));
+        let ended = LargeNews::Ended { temporary: own.large.temporary.clone() };
+        assert!(!is_about(&own, &Outcome { large: vec![ended], ..Outcome::default() }));
+    }
 
     #[test]
     fn what_was_returned_of_a_chunk_is_not_copied_again() {

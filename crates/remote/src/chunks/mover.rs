@@ -226,3 +226,18 @@ impl CoordinatorClient for Coordinator {
         ask(&self.agent, &ChunkRequest::Ask(question)).ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_not_gone_and_nothing_is_known_of_another_kernels() {
+        let own = this_process().unwrap();
+        assert!(!is_gone(&own));
+        let before = Process { started: own.started - 1, ..own.clone() };
+        assert!(is_gone(&before), "its number is this process's by now");
+        assert!(!is_gone(&Process { boot: "another".into(), ..before.clone() }));
+        assert!(!is_gone(&Process { namespace: own.namespace + 1, ..before }));
+    }
+}
