@@ -1,7 +1,9 @@
 //! Movers at other hosts that share DEST: they copy chunks of large files. The movers of this process do everything else, and
 //! what another host has failed to do.
+use dmover_journal::MoversElsewhere;
 use dmover_model::{
-    Answer, ByteRange, ChunkTask, CoordinatorRequest, LargeNews, NewTask, Outcome, Task, TaskKind,
+    Answer, ByteRange, ChunkTask, CoordinatorRequest, Fatal, LargeNews, NewTask, Outcome, Task,
+    TaskKind,
 };
 use dmover_observe::lock;
 use dmover_schedule::sync::Mutex;
@@ -14,11 +16,18 @@ use crate::context::Engine;
 use crate::fleet::JobOffer;
 use crate::mover_report::MoverReport;
 use crate::queue::{Class, Lease, LocalQueue, Queue};
+use crate::report::HostWork;
 
 /// The hosts whose movers copy chunks.
 pub trait ChunkMovers: Send + Sync {
     /// How long a mover may continue without contact.
     fn lease(&self) -> Duration;
+
+    /// Processes of an interrupted run, as [`ChunkDesk::name`] has named them, may still write.
+    fn doubt(&self, processes: Vec<String>);
+
+    /// Whether all of these are known to be gone.
+    fn are_gone(&self) -> bool;
 
     /// Lets the movers take chunks of a pass.
     fn begin(&self, desk: Arc<ChunkDesk>);
@@ -32,19 +41,37 @@ pub struct ChunkDesk {
     engine: Arc<Engine>,
     queue: Arc<LocalQueue>,
     offer: JobOffer,
+    /// Where processes are named that may outlive this run; `None`: nothing is kept.
+    note: Option<MoversElsewhere>,
     is_held: AtomicBool,
     /// How many chunks each host has.
-    given: Mutex<HashMap<usize, usize>>,
+    given: Mutex<HashMap<String, usize>>,
+    /// What each host has copied, in the order of their first chunks.
+    work: Mutex<Vec<HostWork>>,
 }
 
 impl ChunkDesk {
-    pub(crate) fn new(engine: Arc<Engine>, queue: Arc<LocalQueue>, offer: JobOffer) -> Self {
-        Self { engine, queue, offer, is_held: AtomicBool::new(false), given: Mutex::default() }
+    pub(crate) fn new(
+        (engine, queue): (Arc<Engine>, Arc<LocalQueue>),
+        offer: JobOffer,
+        note: Option<MoversElsewhere>,
+    ) -> Self {
+        let (given, work) = Default::default();
+        Self { engine, queue, offer, note, is_held: AtomicBool::new(false), given, work }
     }
 
     /// What a mover must know.
     pub fn offer(&self) -> &JobOffer {
         &self.offer
+    }
+
+    /// Records a process before it gets chunks, so that the next run can find out whether it is gone. `process`: words without a
+    /// line break.
+    ///
+    /// # Errors
+    /// It cannot be recorded, and must get no chunks.
+    pub fn name(&self, process: &str) -> Result<(), Fatal> {
+        self.note.as_ref().map_or(Ok(()), |note| note.name(process))
     }
 
     /// Answers a question of a mover.
@@ -55,7 +82,7 @@ impl ChunkDesk {
     /// Gives a chunk to a host, waiting for one. `lease`: how long the chunk stays with a host that says nothing.
     pub fn take(
         self: &Arc<Self>,
-        host: usize,
+        host: &str,
         (wait, lease): (Duration, Duration),
     ) -> Option<GivenChunk> {
         if self.is_held.load(Ordering::Relaxed) || self.engine.control.is_stopping() {
@@ -63,14 +90,14 @@ impl ChunkDesk {
             return None;
         }
         let lease = self.queue.lease_chunk(wait, lease)?;
-        *lock(&self.given).entry(host).or_default() += 1;
+        *lock(&self.given).entry(host.to_owned()).or_default() += 1;
         self.share_limits();
         let range = match &lease.task.kind {
             TaskKind::Chunk(chunk) => Some(chunk.range),
             _ => None,
         };
         let (desk, range) = (Arc::clone(self), Mutex::new(range));
-        Some(GivenChunk { lease, host, desk, range, is_left: false })
+        Some(GivenChunk { lease, host: host.to_owned(), desk, range, is_left: false })
     }
 
     /// Whether movers wait for chunks and none is left, so that a part of each should be returned.
@@ -86,6 +113,21 @@ impl ChunkDesk {
     /// Whether the pass has ended, or was stopped so hard that nothing is waited for.
     pub fn is_over(&self) -> bool {
         self.queue.is_closed() || self.engine.control.is_over()
+    }
+
+    /// What each host has copied.
+    pub(crate) fn work(&self) -> Vec<HostWork> {
+        lock(&self.work).clone()
+    }
+
+    fn note_work(&self, host: &str, covered: ByteRange) {
+        let mut all = lock(&self.work);
+        let place = all.iter().position(|work| work.host == host).unwrap_or_else(|| {
+            all.push(HostWork { host: host.to_owned(), ..HostWork::default() });
+            all.len() - 1
+        });
+        all[place].chunks += 1;
+        all[place].bytes += covered.len();
     }
 
     /// Whether no other host has a chunk, so that none can write any more.
@@ -111,7 +153,7 @@ impl ChunkDesk {
 /// A chunk that a mover at another host has. Dropping it without its end says that the mover cannot write any more.
 pub struct GivenChunk {
     lease: Lease,
-    host: usize,
+    host: String,
     desk: Arc<ChunkDesk>,
     /// What other movers have not got of it yet.
     range: Mutex<Option<ByteRange>>,
@@ -183,6 +225,9 @@ impl GivenChunk {
         if left.is_some() {
             let failure = outcome.chunk_failure.take();
             tracing::warn!(?failure, "another host failed to copy a chunk; it is copied here");
+        }
+        if let Some(covered) = outcome.covered {
+            self.desk.note_work(&self.host, covered);
         }
         self.desk.queue.end_of(&self.lease, told, (outcome, left));
     }

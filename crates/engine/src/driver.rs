@@ -302,7 +302,8 @@ impl Run {
             receivers: receivers(job, failures),
             layout: Arc::clone(&job.layout),
         })?);
-        let (hands, queue) = Executor::of(job, offer, &engine, (allowance, record.is_some()))?;
+        let (hands, queue) =
+            Executor::of(job, offer, &engine, (allowance, record.is_some()), waiting.note())?;
         let has_fleet = matches!(hands, Executor::Elsewhere(_));
         let begins = !waiting.is_stopped && has_fleet == job.fleets.is_some();
         let outside = Outside::of(job, id, run, &engine);
@@ -712,6 +713,7 @@ impl Run {
             resumed: engine.facts.is_resumed,
             limit,
             connections: engine.connections(),
+            other_hosts: self.hands.other_hosts(),
             elapsed: self.before + engine.reports.started.elapsed(),
             needs_all: engine.pass.needs_all(),
             peak_memory_bytes: dmover_host::memory::peak_bytes(),

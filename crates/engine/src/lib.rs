@@ -99,5 +99,5 @@ pub use job_identity::job_id;
 pub use job_list::{JobList, Pair, RecordSupply, SumSupply};
 pub use mover_report::{MoverReport, take_reports};
 pub use recorder::Recorder;
-pub use report::{JobReport, JobState};
+pub use report::{HostWork, JobReport, JobState};
 pub use watch::{WatchOptions, Watched, watch};

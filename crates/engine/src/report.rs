@@ -56,6 +56,8 @@ pub struct JobReport {
     pub limit: Limit,
     /// The connections to other hosts, with the SOURCE of each.
     pub connections: Vec<(PathBytes, ConnectionReport)>,
+    /// What other hosts that share the destination have copied.
+    pub other_hosts: Vec<HostWork>,
     /// Wall-clock time.
     pub elapsed: Duration,
     /// Why another full scan is needed after this pass.
@@ -64,6 +66,17 @@ pub struct JobReport {
     pub peak_memory_bytes: u64,
     /// Whether the ledger had to use its file.
     pub spilled: bool,
+}
+
+/// What a host has copied for the one that runs the job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostWork {
+    /// Its name, as the user has typed it.
+    pub host: String,
+    /// Chunks of large files.
+    pub chunks: u64,
+    /// The bytes of these chunks.
+    pub bytes: u64,
 }
 
 impl JobReport {

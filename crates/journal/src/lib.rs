@@ -25,7 +25,7 @@ pub use journal::{
 };
 pub use known_paths::KnownPaths;
 pub use ledger::{Ledger, SpillLedger};
-pub use movers_elsewhere::MoversElsewhere;
+pub use movers_elsewhere::{EarlierMovers, MoversElsewhere};
 pub use open_files::OpenFiles;
 pub use partial_files::{Locator, PartialFiles, Starts, Unneeded};
 pub use snapshot_record::{

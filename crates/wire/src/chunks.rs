@@ -9,8 +9,8 @@ use crate::report::MoverReport;
 /// A request: the first message of a channel.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub enum ChunkRequest {
-    /// The first request of a connection: the process that makes it. Answered with a list of [`Process`]es that had chunks on
-    /// earlier connections with this host, and may still write.
+    /// The process that makes the connection, before each [`Self::Offer`]. Answered with a list of [`Process`]es of its host that had
+    /// chunks on earlier connections or in an interrupted run, and may still write.
     Begin(Option<Process>),
     /// These of them cannot write any more. There is no answer.
     Gone(Vec<Process>),

@@ -1,6 +1,6 @@
 //! JSON lines for scripts; `docs/scripting.md` describes every field.
 use base64::Engine as _;
-use dmover_engine::{Control, JobReport, JobState, StopReason};
+use dmover_engine::{Control, HostWork, JobReport, JobState, StopReason};
 use dmover_model::{Action, DifferenceKind, Event, ExitCode, Fatal, FileDigest, Limit, PathBytes};
 use dmover_observe::{Counter, Monitor};
 use serde_json::{Map, Value, json};
@@ -152,6 +152,10 @@ impl JsonPrinter {
         let connections =
             report.connections.iter().map(|(source, known)| connection::value(source, known));
         fields.insert("connections".into(), connections.collect());
+        let others = report.other_hosts.iter().map(|HostWork { host, chunks, bytes }| {
+            json!({ "host": host, "chunks_copied": chunks, "bytes_copied": bytes })
+        });
+        fields.insert("other_hosts".into(), others.collect());
         for counter in Counter::ALL {
             fields.insert(counter.name().into(), report.counters.get(*counter).into());
         }

@@ -336,6 +336,11 @@ pub(crate) fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> 
     lines.extend(report.connections.iter().map(|(source, known)| {
         format!("  {:<12}{}", "connection", connection::words(source, known))
     }));
+    lines.extend(report.other_hosts.iter().map(|work| {
+        let chunks = counted(work.chunks, "chunk", "chunks");
+        let host = quoted(work.host.as_bytes());
+        format!("  other host  {host} copied {}: {}", chunks, sizes.show(work.bytes))
+    }));
     let skipped = get(Counter::EntriesSkipped);
     if skipped > 0 {
         let size = sizes.show(get(Counter::BytesSkipped));

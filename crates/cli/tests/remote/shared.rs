@@ -126,6 +126,11 @@ fn several_hosts_of_dest_write_parts_of_large_files() {
         let passed = passed_during(&ends, HOSTS, || {
             let run = ends.job(way, &line, ("s", "d")).expect_code(0);
             assert_eq!(run.stderr, "", "{}", run.tell());
+            let summary = summary(&run);
+            let others = summary["other_hosts"].as_array().unwrap();
+            let copied = |each: &serde_json::Value| each["bytes_copied"].as_u64().unwrap();
+            let all: u64 = others.iter().map(copied).sum();
+            assert!(others.len() == 2 && (4_000_000..62_914_560).contains(&all), "{others:?}");
         });
         assert_same(&ends);
         assert!(passed.iter().all(|passed| *passed > 4_000_000), "{verb}: {passed:?}");
@@ -199,6 +204,7 @@ fn without_the_host_that_runs_it_a_job_ends_and_the_same_command_continues_it() 
     let ends = ends!(with near host);
     tree(&ends);
     let running = start_writing(&ends);
+    let temporary = ends.bench.sh("stat -c %i d/.dmover-*");
     super::lost::kill(agent(&ends, "far"));
     let run = running.finish().unwrap().expect_code(6);
     assert!(run.stderr.contains("the host 'far'"), "{}", run.tell());
@@ -206,8 +212,8 @@ fn without_the_host_that_runs_it_a_job_ends_and_the_same_command_continues_it() 
     let again = "copy --json -T --split-size 2M";
     let run = ends.job(WRITERS, again, ("s", "d")).expect_code(0);
     assert_same(&ends);
-    // The others knew that it had ended, but this run could not know that.
-    assert!(run.text().contains("for the movers of the interrupted run to stop"), "{}", run.tell());
+    // The others have said that those of the first run are gone, so their parts are continued.
+    assert_eq!(ends.bench.sh("stat -c %i d/large"), temporary, "{}", run.tell());
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! The executor of a job: local threads or remote movers, and the queue to them.
+use dmover_journal::MoversElsewhere;
 use dmover_model::{Fatal, Limit, Notice};
 use dmover_plan::bottleneck::Profile;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use crate::context::Engine;
 use crate::fleet::{Fleet, JobOffer};
 use crate::mover_pool::MoverPool;
 use crate::queue::{Dispatch, LocalQueue};
+use crate::report::HostWork;
 
 /// A mover in this process that makes no progress for this long has lost its task.
 const LEASE: Duration = Duration::from_mins(30);
@@ -49,6 +51,7 @@ impl Executor {
         offer: Option<JobOffer>,
         engine: &Arc<Engine>,
         (allowance, on_record): (Allowance, bool),
+        note: Option<MoversElsewhere>,
     ) -> Result<(Self, Arc<dyn Dispatch>), Fatal> {
         if let Some((fleets, offer)) = job.fleets.as_ref().zip(offer.clone()) {
             match fleets.open(offer, Arc::clone(engine)) {
@@ -67,7 +70,8 @@ impl Executor {
         let (movers, gate) = (Arc::clone(&queue), Arc::clone(&queue));
         let crew = MoverPool::new(Arc::clone(engine), movers, gate, allowance);
         let chunks = job.chunk_movers.as_ref().zip(offer).map(|(chunk_movers, offer)| {
-            let desk = Arc::new(ChunkDesk::new(Arc::clone(engine), Arc::clone(&queue), offer));
+            let desk =
+                Arc::new(ChunkDesk::new((Arc::clone(engine), Arc::clone(&queue)), offer, note));
             chunk_movers.begin(Arc::clone(&desk));
             ChunksElsewhere { movers: Arc::clone(chunk_movers), desk }
         });
@@ -88,6 +92,14 @@ impl Executor {
     /// Whether a thread of this process hangs in a system call and may still write.
     pub fn has_left_any_here(&self) -> bool {
         matches!(self, Self::Here(crew, _) if crew.has_left_any())
+    }
+
+    /// What other hosts have copied.
+    pub fn other_hosts(&self) -> Vec<HostWork> {
+        match self {
+            Self::Here(_, Some(chunks)) => chunks.desk.work(),
+            _ => Vec::new(),
+        }
     }
 
     /// The limit over the whole job.

@@ -1,5 +1,5 @@
 //! A note that the movers of a job are remote, so that a run that resumes the job knows that they may still be running.
-use dmover_journal::{Ask, MoversElsewhere, StateDirectory};
+use dmover_journal::{Ask, EarlierMovers, MoversElsewhere, StateDirectory};
 use dmover_model::{Event, Fatal, JobId};
 use dmover_schedule::thread;
 use dmover_schedule::time::Instant;
@@ -10,6 +10,8 @@ use crate::control::StopReason;
 
 /// How often a waiting run checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(10);
+/// How long movers that can be asked for their end may take before the user is told.
+const ASKED: Duration = Duration::from_secs(5);
 /// How often it checks for requests.
 const LISTEN_EVERY: Duration = Duration::from_millis(200);
 
@@ -31,20 +33,33 @@ impl Outliving {
         let state = job.files.state.as_ref().filter(|_| !job.spec.policy.dry_run);
         let Some(state) = state else { return Ok(Self::default()) };
         let note = MoversElsewhere::of(state, id);
-        let known = note.lease_ms()?;
+        let known = note.read()?;
         let mut outliving = Self { before: known.is_some(), ..Self::default() };
-        if let Some(lease_ms) = known {
+        if let Some(EarlierMovers { lease_ms, processes }) = known {
             let asks =
                 job.files.part_of.as_ref().map_or((state, id), |(state, whole)| (state, whole));
             let wait = Duration::from_millis(lease_ms + lease_ms / 5);
-            (outliving.waited, outliving.is_stopped) = await_end(job, asks, wait);
+            // Those of this run know whether the processes of the earlier one are gone.
+            let movers = job.chunk_movers.as_deref().zip(processes).map(|(movers, processes)| {
+                movers.doubt(processes);
+                movers
+            });
+            let are_gone = movers.map(|movers| move || movers.are_gone());
+            let ask = are_gone.as_ref().map(|are_gone| are_gone as &dyn Fn() -> bool);
+            (outliving.waited, outliving.is_stopped) = await_end(job, asks, wait, ask);
+            outliving.before = outliving.is_stopped || !ask.is_some_and(|are_gone| are_gone());
         }
         let lease = job.fleets.as_ref().map(|fleets| fleets.lease());
         let lease = lease.or_else(|| job.chunk_movers.as_ref().map(|movers| movers.lease()));
         if let Some(lease) = lease.filter(|_| !outliving.is_stopped) {
-            note.put(lease.as_millis() as u64)?;
+            note.put(lease.as_millis() as u64, job.fleets.is_none())?;
         }
         Ok(Self { note: Some(note), ..outliving })
+    }
+
+    /// The note, for movers that are named in it.
+    pub fn note(&self) -> Option<MoversElsewhere> {
+        self.note.clone()
     }
 
     /// Removes the note: the run has ended, and its movers know it.
@@ -60,13 +75,21 @@ fn await_end(
     job: &Job,
     (state, asked): (&StateDirectory, &JobId),
     wait: Duration,
+    are_gone: Option<&dyn Fn() -> bool>,
 ) -> (Duration, bool) {
-    let seconds = wait.as_secs();
-    let words = format!("waiting {seconds} s for the movers of the interrupted run to stop");
-    job.observers.monitor.event(&Event::Movers { words });
     let begun = Instant::now();
+    // Those that can be asked need a moment to be there.
+    let tell_after = if are_gone.is_some() { ASKED } else { Duration::ZERO };
+    let mut has_told = false;
     let (mut listened, mut later) = (None::<Instant>, None);
-    while begun.elapsed() < wait && !job.control.is_stopping() {
+    let is_over = || job.control.is_stopping() || are_gone.is_some_and(|are_gone| are_gone());
+    while begun.elapsed() < wait && !is_over() {
+        if begun.elapsed() >= tell_after && !std::mem::replace(&mut has_told, true) {
+            let seconds = wait.saturating_sub(tell_after).as_secs();
+            let words =
+                format!("waiting {seconds} s for the movers of the interrupted run to stop");
+            job.observers.monitor.event(&Event::Movers { words });
+        }
         if listened.is_none_or(|then| then.elapsed() >= LISTEN_EVERY) {
             listened = Some(Instant::now());
             match state.asked(asked) {

@@ -12,6 +12,7 @@ use dmover_wire::agent::UNKNOWN_REQUEST;
 use dmover_wire::chunks::{ChunkNews, ChunkReport, ChunkRequest, Process};
 use dmover_wire::delegation::DelegateRequest;
 use dmover_wire::{TaskMessage, decode, encode};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -37,6 +38,16 @@ pub struct OtherHosts {
 struct Shared {
     pass: Mutex<Option<Arc<ChunkDesk>>>,
     changed: Condvar,
+    /// Processes of an interrupted run that may still write.
+    earlier: Mutex<Vec<Named>>,
+}
+
+/// A process of a host, as the note of a run names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Named {
+    host: String,
+    /// `None`: proc(5) hides it there.
+    process: Option<Process>,
 }
 
 impl OtherHosts {
@@ -66,6 +77,17 @@ impl OtherHosts {
 impl ChunkMovers for OtherHosts {
     fn lease(&self) -> Duration {
         LEASE
+    }
+
+    fn doubt(&self, processes: Vec<String>) {
+        // What cannot be read is of nobody, and so never known to be gone.
+        let nobody = || Named { host: String::new(), process: None };
+        let read = |line: String| serde_json::from_str(&line).unwrap_or_else(|_| nobody());
+        *lock(&self.shared.earlier) = processes.into_iter().map(read).collect();
+    }
+
+    fn are_gone(&self) -> bool {
+        lock(&self.shared.earlier).is_empty()
     }
 
     fn begin(&self, desk: Arc<ChunkDesk>) {
@@ -120,7 +142,6 @@ impl Host {
 
     fn serve(&self, channel: &Arc<Channel>) {
         let session = Arc::new(Session {
-            number: self.number,
             name: self.name.clone(),
             shared: Arc::clone(&self.shared),
             process: Mutex::default(),
@@ -171,7 +192,6 @@ struct Held {
 
 /// A connection with one of the other hosts.
 struct Session {
-    number: usize,
     name: String,
     shared: Arc<Shared>,
     process: Mutex<Option<Process>>,
@@ -203,12 +223,20 @@ impl Session {
 
     fn begin(&self, process: Option<Process>, channel: &Channel) -> Result<(), Broken> {
         *lock(&self.process) = process;
+        let lost = lock(&self.lost).clone();
+        let lost = lost.iter().filter_map(|lost| lost.process.clone());
+        let earlier = lock(&self.shared.earlier).clone();
+        let earlier = earlier.into_iter().filter(|named| named.host == self.name);
         let doubtful: Vec<Process> =
-            lock(&self.lost).iter().filter_map(|lost| lost.process.clone()).collect();
+            lost.chain(earlier.filter_map(|named| named.process)).collect();
         send(channel, &encode(&doubtful))
     }
 
     fn gone(&self, gone: &[Process]) {
+        let is_gone = |named: &Named| {
+            named.host == self.name && named.process.as_ref().is_some_and(|p| gone.contains(p))
+        };
+        lock(&self.shared.earlier).retain(|named| !is_gone(named));
         for lost in lock(&self.lost).iter() {
             if lost.process.as_ref().is_some_and(|process| gone.contains(process)) {
                 lock(&lost.chunks).drain(..).for_each(GivenChunk::refuse);
@@ -233,6 +261,11 @@ impl Session {
                 .map_err(|error| Broken::Cancelled(format!("the job has no form in JSON: {error}")))
         });
         let text = text.transpose()?;
+        if let Some(desk) = &pass {
+            let named = Named { host: self.name.clone(), process: lock(&self.process).clone() };
+            let named = serde_json::to_string(&named).unwrap_or_default();
+            desk.name(&named).map_err(|error| Broken::Cancelled(error.to_string()))?;
+        }
         *lock(&self.pass) = pass;
         send(channel, &encode(&text))
     }
@@ -240,7 +273,7 @@ impl Session {
     fn take(&self, wait: Duration, channel: &Channel) -> Result<(), Broken> {
         // The host counts from its request on, and stops first.
         let lease = LEASE + LEASE / 10;
-        let Some(given) = self.desk()?.take(self.number, (wait.min(WAIT_MAX), lease)) else {
+        let Some(given) = self.desk()?.take(&self.name, (wait.min(WAIT_MAX), lease)) else {
             return send(channel, &encode(&None::<TaskMessage>));
         };
         let number = given.number();

@@ -103,10 +103,10 @@ impl Visit<'_> {
     }
 
     fn until_over(&self) -> Broken {
-        if let Err(why) = self.begin() {
-            return why;
-        }
         loop {
+            if let Err(why) = self.begin() {
+                return why;
+            }
             let offer = match ask::<Option<String>>(&self.agent, &ChunkRequest::Offer) {
                 Ok(Some(offer)) => offer,
                 Ok(None) => continue,
