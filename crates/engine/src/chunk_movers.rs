@@ -2,8 +2,8 @@
 //! what another host has failed to do.
 use dmover_journal::MoversElsewhere;
 use dmover_model::{
-    Answer, ByteRange, ChunkTask, CoordinatorRequest, Fatal, LargeNews, NewTask, Outcome, Task,
-    TaskKind,
+    Answer, ByteRange, ChunkTask, CoordinatorRequest, EntryError, ErrorClass, Fatal, LargeFile,
+    LargeNews, NewTask, Outcome, Task, TaskKind,
 };
 use dmover_observe::lock;
 use dmover_schedule::sync::Mutex;
@@ -44,8 +44,8 @@ pub struct ChunkDesk {
     /// Where processes are named that may outlive this run; `None`: nothing is kept.
     note: Option<MoversElsewhere>,
     is_held: AtomicBool,
-    /// How many chunks each host has.
-    given: Mutex<HashMap<String, usize>>,
+    /// The chunks that each host has.
+    given: Mutex<HashMap<String, Vec<Lease>>>,
     /// What each host has copied, in the order of their first chunks.
     work: Mutex<Vec<HostWork>>,
 }
@@ -90,7 +90,7 @@ impl ChunkDesk {
             return None;
         }
         let lease = self.queue.lease_chunk(wait, lease)?;
-        *lock(&self.given).entry(host.to_owned()).or_default() += 1;
+        lock(&self.given).entry(host.to_owned()).or_default().push(lease.clone());
         self.share_limits();
         let range = match &lease.task.kind {
             TaskKind::Chunk(chunk) => Some(chunk.range),
@@ -107,7 +107,8 @@ impl ChunkDesk {
 
     /// How many processes share the limits of the job: this one, and those that have chunks.
     pub fn sharers(&self) -> u32 {
-        1 + lock(&self.given).len() as u32
+        let has_some = |leases: &&Vec<Lease>| leases.iter().any(Lease::holds);
+        1 + lock(&self.given).values().filter(has_some).count() as u32
     }
 
     /// Whether the pass has ended, or was stopped so hard that nothing is waited for.
@@ -128,6 +129,11 @@ impl ChunkDesk {
         });
         all[place].chunks += 1;
         all[place].bytes += covered.len();
+    }
+
+    /// Whether the job is about to end.
+    pub fn is_stopping(&self) -> bool {
+        self.engine.control.is_stopping()
     }
 
     /// Whether no other host has a chunk, so that none can write any more.
@@ -206,8 +212,12 @@ impl GivenChunk {
         self.is_left = true;
     }
 
-    /// The mover cannot write to it any more, or has never heard of it: a mover of this process copies all that others have not
-    /// got of it.
+    /// The mover has never heard of it: whoever is free gets it.
+    pub fn put_back(self) {
+        self.desk.queue.put_back(&self.lease);
+    }
+
+    /// The mover cannot write to it any more: a mover of this process copies all that others have not got of it.
     pub fn refuse(self) {
         let mut left = self.lease.task.kind.clone();
         if let (TaskKind::Chunk(chunk), Some(range)) = (&mut left, *lock(&self.range)) {
@@ -219,6 +229,11 @@ impl GivenChunk {
 
     /// The mover has ended it. A chunk that may have failed only there is given to a mover of this process.
     pub fn end(self, told: MoverReport, mut outcome: Outcome) {
+        let is_stop = |error: &EntryError| error.class == ErrorClass::Cancelled;
+        if outcome.chunk_failure.as_deref().is_some_and(is_stop) && !self.is_wanted_back() {
+            // Only that host has stopped.
+            return self.refuse();
+        }
         let is_left = |task: &NewTask| matches!(task.kind, TaskKind::Chunk(_));
         let has_left = outcome.chunk_failure.is_some() && outcome.tasks.last().is_some_and(is_left);
         let left = has_left.then(|| outcome.tasks.pop()).flatten().map(|left| left.kind);
@@ -235,20 +250,23 @@ impl GivenChunk {
 
 /// Whether an outcome is about this chunk and nothing else.
 fn is_about(own: &ChunkTask, outcome: &Outcome) -> bool {
+    let is_within = |range: ByteRange| {
+        range.start >= own.range.start && range.start <= range.end && range.end <= own.range.end
+    };
     let is_part = |task: &NewTask| match &task.kind {
         TaskKind::Chunk(part) => {
-            part.large.temporary == own.large.temporary
-                && part.large.file == own.large.file
-                && part.range.start >= own.range.start
-                && part.range.end <= own.range.end
+            let patched = own.large.patched;
+            LargeFile { patched, ..part.large.clone() } == own.large && is_within(part.range)
         }
         _ => false,
     };
     let is_own = |news: &LargeNews| match news {
-        LargeNews::Flushed { temporary, .. } => *temporary == own.large.temporary,
+        LargeNews::Flushed { temporary, done, .. } => {
+            *temporary == own.large.temporary && done.ranges.iter().all(|range| is_within(*range))
+        }
         LargeNews::Ended { .. } => false,
     };
-    let Outcome { nodes, tasks, links, dirty, extra, survey, large, .. } = outcome;
+    let Outcome { nodes, tasks, links, dirty, extra, survey, large, covered, .. } = outcome;
     nodes.is_empty()
         && links.is_empty()
         && dirty.is_empty()
@@ -256,6 +274,7 @@ fn is_about(own: &ChunkTask, outcome: &Outcome) -> bool {
         && survey.is_empty()
         && tasks.iter().all(is_part)
         && large.iter().all(is_own)
+        && covered.is_none_or(is_within)
 }
 
 /// What is left of a chunk when these tasks get a part of it.
@@ -278,9 +297,9 @@ impl Drop for GivenChunk {
             return;
         }
         let mut given = lock(&self.desk.given);
-        if let Some(count) = given.get_mut(&self.host) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(leases) = given.get_mut(&self.host) {
+            leases.retain(|lease| lease.number != self.lease.number);
+            if leases.is_empty() {
                 given.remove(&self.host);
             }
         }

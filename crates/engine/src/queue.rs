@@ -349,6 +349,19 @@ impl LocalQueue {
         Some(state.grant(index, lease.as_millis() as u64, true))
     }
 
+    /// Takes a chunk back of which the mover at another host has never heard.
+    pub(crate) fn put_back(&self, lease: &Lease) {
+        let mut state = self.state();
+        if Self::is_current(&state, lease)
+            && let Some(lease) = state.release(lease.task.id)
+        {
+            state.ready.push(lease.task);
+            drop(state);
+            self.work.notify_one();
+            self.work_elsewhere.notify_one();
+        }
+    }
+
     /// Adds reports of a mover at another host about a task that it has leased. `said`: those beside the outcome.
     pub(crate) fn report_of(&self, lease: &Lease, said: MoverReport, outcome: Outcome) {
         let mut state = self.state();

@@ -56,6 +56,18 @@ fn another_host_gets_chunks_and_nothing_that_has_failed_at_one() {
 }
 
 #[test]
+fn a_chunk_that_another_host_has_not_heard_of_is_as_before() {
+    let queue = LocalQueue::new(Duration::from_secs(9));
+    queue.publish(vec![chunk(2, ByteRange { start: 0, end: 100 })]);
+    let given = queue.lease_chunk(Duration::ZERO, LEASE).unwrap();
+    queue.put_back(&given);
+    queue.put_back(&given);
+    let again = queue.lease_chunk(Duration::ZERO, LEASE).unwrap();
+    assert!(again.task == given.task && again.number != given.number);
+    assert!(queue.lease_chunk(Duration::ZERO, LEASE).is_none() && queue.expired().is_empty());
+}
+
+#[test]
 fn another_host_that_waits_has_chunks_divided() {
     let queue = Arc::new(LocalQueue::new(Duration::from_secs(9)));
     assert!(!queue.is_hungry(Class::Large));

@@ -400,10 +400,16 @@ impl Coordinator {
     /// Reissues a task that its mover has returned. Unlike after an expired lease, no mover writes to the file any
     /// more: others continue in the same temporary file.
     fn returned(&mut self, task: Task, out: &mut Vec<Command>) {
-        if self.stopping || !matches!(task.kind, TaskKind::Chunk(_)) {
+        if !matches!(task.kind, TaskKind::Chunk(_)) {
             return self.expired(task, out);
         }
-        if self.in_flight.lose(&task) {
+        if self.stopping {
+            // As one that nobody has taken: what is on record of its file stays.
+            if let Some(node) = self.in_flight.get(task.id).map(|flight| flight.node) {
+                self.abandon(node, task.kind, out);
+                self.end_flight(task.id, out);
+            }
+        } else if self.in_flight.lose(&task) {
             out.push(Command::Publish(task));
         }
     }

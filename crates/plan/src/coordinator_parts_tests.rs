@@ -109,3 +109,21 @@ fn a_part_that_is_done_when_the_job_stops_goes_on_record() {
     assert!(matches!(task.task.kind, TaskKind::Chunk(_)) && *ended == one.id);
     assert!(note.failure.is_none() && note.covered == [ByteRange { start: 0, end: 1 }]);
 }
+
+/// Another host ends its movers when the job stops, and says so.
+#[test]
+fn a_chunk_that_is_returned_during_a_stop_was_only_not_done() {
+    for (returned, class) in [(true, ErrorClass::Cancelled), (false, ErrorClass::Fenced)] {
+        let mut coordinator = Coordinator::new(4, BUDGET);
+        let [one, other] = begin_in_two_chunks(&mut coordinator);
+        coordinator.handle(Input::Done(other.id, part_done(2, CHUNKS as u64, true)));
+        coordinator.handle(Input::Stop);
+        let lost = Task { lost: vec![7], ..one };
+        let commands =
+            coordinator.handle(if returned { Input::Returned(lost) } else { Input::Expired(lost) });
+        let [Command::Publish(Task { kind: TaskKind::Seal(seal), .. })] = &commands[..] else {
+            panic!("{commands:?}")
+        };
+        assert_eq!(seal.failure.as_ref().unwrap().class, class);
+    }
+}

@@ -85,8 +85,16 @@ impl DestinationHosts {
             };
             let sender = sender.clone();
             let named = thread::Builder::new().name("dest-host".into());
-            named.spawn(move || one.keep(&sender)).map_err(Fatal::Thread)?;
-            if !own.rules.all_take_part && all.can_be_reached(number) {
+            let keep = move || {
+                let end = one.keep();
+                // First what belongs to the connections, so that ssh ends in order.
+                drop(one);
+                if let Some(end) = end {
+                    let _ = sender.send(end);
+                }
+            };
+            named.spawn(keep).map_err(Fatal::Thread)?;
+            if !own.rules.all_take_part && (all.can_be_reached(number) || own.rules.first_runs) {
                 // The others have nothing to do.
                 break;
             }
@@ -118,8 +126,9 @@ struct OneHost {
 }
 
 impl OneHost {
-    /// Connects with the host, and again after a connection was lost if it does not run the job.
-    fn keep(&self, ended: &Sender<Ended>) {
+    /// Connects with the host, and again after a connection was lost if it does not run the job. Returns the end of the job if this host
+    /// has run it.
+    fn keep(&self) -> Option<Ended> {
         let (mut pause, mut was_told) = (FIRST_PAUSE, false);
         loop {
             let sources = self.own.served.iter().map(Source::serve).collect();
@@ -135,11 +144,7 @@ impl OneHost {
                     if self.all.runner() == Some(self.number) {
                         // It has said goodbye without a result.
                         let why = if why == Broken::Closed { Broken::Ended } else { why };
-                        let _ = ended.send(code.ok_or_else(|| running.fatal(&why)));
-                        return;
-                    }
-                    if code.is_some() {
-                        return;
+                        return Some(code.ok_or_else(|| running.fatal(&why)));
                     }
                     if began.elapsed() > LASTED {
                         (pause, was_told) = (FIRST_PAUSE, false);
@@ -149,21 +154,16 @@ impl OneHost {
                 Err(why) => {
                     lock(&self.failed)[self.number] = Some(why);
                     self.all.reach(self.number, false);
-                    if self.all.runner().is_none() {
-                        // The caller has the error.
-                        return;
-                    }
-                    match lock(&self.failed)[self.number].take() {
-                        Some(why) => why,
-                        None => return,
-                    }
+                    // If there is none, the caller has the error.
+                    self.all.runner()?;
+                    lock(&self.failed)[self.number].take()?
                 }
             };
             if !std::mem::replace(&mut was_told, true) {
-                tell_unused(&self.host.shown(), &why);
+                tell_unused(&self.host.shown(), &why, self.own.rules.all_take_part);
             }
-            if matches!(why, Fatal::Refused { .. }) {
-                return;
+            if matches!(why, Fatal::Refused { .. }) || !self.own.rules.all_take_part {
+                return None;
             }
             thread::sleep(pause);
             pause = LAST_PAUSE.min(pause * 2);
@@ -172,8 +172,8 @@ impl OneHost {
 }
 
 /// Tells the user that one of several hosts is not used.
-pub(super) fn tell_unused(host: &str, why: &Fatal) {
-    let rest = if matches!(why, Fatal::Refused { .. }) {
+fn tell_unused(host: &str, why: &Fatal, is_tried_again: bool) {
+    let rest = if matches!(why, Fatal::Refused { .. }) || !is_tried_again {
         ""
     } else {
         "; the job continues without it, and tries again"

@@ -66,11 +66,12 @@ impl Run {
             return;
         }
         let is_settled = self.hands.is_settled();
-        if is_settled {
-            outliving.end();
-        }
         let reason = self.engine.control.reason().filter(|_| is_told);
         let is_finished = is_told && reason.is_none();
+        // After a job that is complete, whoever still has a part has it of a file that was begun again.
+        if is_settled || is_finished {
+            outliving.end();
+        }
         if is_finished {
             self.kept.starts.progressed();
         }

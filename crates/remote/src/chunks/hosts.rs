@@ -14,6 +14,7 @@ use dmover_wire::delegation::DelegateRequest;
 use dmover_wire::{TaskMessage, decode, encode};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ use crate::joined::{receive, send};
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// The pause before a host is accepted again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Why a host gets nothing more.
+const SOMETHING_ELSE: &str = "a report is about something else";
 /// How often lost chunks are looked at.
 const LOOK: Duration = Duration::from_millis(100);
 /// A chunk without progress for this long is lost, as one of this process is.
@@ -147,6 +150,7 @@ impl Host {
             process: Mutex::default(),
             pass: Mutex::default(),
             held: Mutex::default(),
+            is_refused: AtomicBool::new(false),
             told: Arc::clone(&self.told),
             lost: Arc::clone(&self.lost),
         });
@@ -180,7 +184,15 @@ impl LostChunks {
             }
             thread::sleep(LOOK);
         }
-        lock(&self.chunks).clear();
+        lock(&self.chunks).drain(..).for_each(|given| let_go(given, desk));
+    }
+}
+
+/// Ends a chunk whose lease is over. If the job stops, the next run has to know that it may still be written; otherwise its file
+/// begins again in this one.
+fn let_go(given: GivenChunk, desk: &ChunkDesk) {
+    if desk.is_stopping() {
+        given.leave();
     }
 }
 
@@ -188,6 +200,14 @@ impl LostChunks {
 struct Held {
     given: GivenChunk,
     progressed: Instant,
+}
+
+/// All chunks of a connection.
+#[derive(Default)]
+struct AllHeld {
+    chunks: HashMap<u32, Held>,
+    /// The connection is over, and gets no more.
+    is_over: bool,
 }
 
 /// A connection with one of the other hosts.
@@ -198,14 +218,19 @@ struct Session {
     lost: Arc<Lost>,
     /// The pass in which the host takes part.
     pass: Mutex<Option<Arc<ChunkDesk>>>,
-    held: Mutex<HashMap<u32, Held>>,
+    held: Mutex<AllHeld>,
+    /// It has reported what it was not asked for.
+    is_refused: AtomicBool,
     told: Arc<Mutex<Option<String>>>,
 }
 
 impl Session {
     /// The connection is over: its chunks stay with the host as long as it may write to them.
     fn lose_all(&self) {
-        let chunks: Vec<_> = lock(&self.held).drain().map(|(_, held)| held.given).collect();
+        let mut held = lock(&self.held);
+        held.is_over = true;
+        let chunks: Vec<_> = held.chunks.drain().map(|(_, held)| held.given).collect();
+        drop(held);
         let Some(desk) = lock(&self.pass).clone().filter(|_| !chunks.is_empty()) else { return };
         let process = lock(&self.process).clone();
         let lost = Arc::new(LostChunks { process, chunks: Mutex::new(chunks) });
@@ -246,7 +271,7 @@ impl Session {
 
     /// The movers of the host have ended, so that none writes any more.
     fn leave(&self) {
-        lock(&self.held).drain().for_each(|(_, held)| held.given.refuse());
+        lock(&self.held).chunks.drain().for_each(|(_, held)| held.given.refuse());
     }
 
     fn desk(&self) -> Result<Arc<ChunkDesk>, Broken> {
@@ -278,8 +303,14 @@ impl Session {
         };
         let number = given.number();
         let message = encode(&Some(TaskMessage { number, task: given.task().clone() }));
-        let held = Held { given, progressed: Instant::now() };
-        lock(&self.held).insert(number, held);
+        let mut held = lock(&self.held);
+        if held.is_over {
+            drop(held);
+            given.put_back();
+            return Ok(());
+        }
+        held.chunks.insert(number, Held { given, progressed: Instant::now() });
+        drop(held);
         // After an error the host may have it all the same.
         send(channel, &message)
     }
@@ -294,9 +325,12 @@ impl Session {
         };
         let mut all = lock(&self.held);
         // What was not renewed in time is lost.
-        all.retain(|_, held| held.given.holds());
+        let over: Vec<_> = all.chunks.extract_if(|_, held| !held.given.holds()).collect();
+        for (_, held) in over {
+            let_go(held.given, &desk);
+        }
         for (number, has_progressed) in numbers {
-            let Some(held) = all.get_mut(&number) else {
+            let Some(held) = all.chunks.get_mut(&number) else {
                 news.lost.push(number);
                 continue;
             };
@@ -321,13 +355,14 @@ impl Session {
         loop {
             let ChunkReport { number, told, outcome, ended } = receive(channel)?;
             let mut all = lock(&self.held);
-            let Some(held) = all.get(&number) else { continue };
+            let Some(held) = all.chunks.get(&number) else { continue };
             if !held.given.admits(&outcome) {
-                return Err(Broken::Cancelled("a report is about something else".into()));
+                self.is_refused.store(true, SeqCst);
+                return Err(Broken::Cancelled(SOMETHING_ELSE.into()));
             }
             if !ended {
                 held.given.report(told, outcome);
-            } else if let Some(held) = all.remove(&number) {
+            } else if let Some(held) = all.chunks.remove(&number) {
                 drop(all);
                 held.given.end(told, outcome);
             }
@@ -348,6 +383,9 @@ impl Session {
 
 impl Service for Session {
     fn serve(&self, request: &[u8], channel: &Arc<Channel>) -> Result<(), Broken> {
+        if self.is_refused.load(SeqCst) {
+            return Err(Broken::Cancelled(SOMETHING_ELSE.into()));
+        }
         match decode(request) {
             Ok(ChunkRequest::Begin(process)) => self.begin(process, channel),
             Ok(ChunkRequest::Gone(gone)) => {

@@ -167,13 +167,15 @@ impl Visit<'_> {
         let worked = joining.begin(Arc::clone(&queue) as _, Arc::clone(&queue) as _);
         let worked = worked.and_then(|mut joined| {
             let worked = work(&mut joined, &over, &sharers);
-            switch.stop_now(StopReason::Cancelled);
+            // In this order: what the stop makes fail is not reported any more.
             queue.close();
-            if joined.end() {
+            switch.stop_now(StopReason::Cancelled);
+            if !joined.end() {
+                self.mover.hangs.store(true, SeqCst);
+            }
+            if !self.mover.hangs.load(SeqCst) {
                 // What was not reported may be copied by others at once. Without a connection, the next one tells.
                 let _ = self.say(&ChunkRequest::Leave);
-            } else {
-                self.mover.hangs.store(true, SeqCst);
             }
             worked
         });

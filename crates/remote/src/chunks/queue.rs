@@ -120,7 +120,8 @@ impl ChunkQueue {
         let report = ChunkReport { number: lease.number, told, outcome, ended };
         if let Err(why) = send(&lock(&self.reports), &encode(&report)) {
             tracing::info!(%why, "cannot report a chunk");
-            lease.lose();
+            // Nothing that is done from now on would count.
+            self.close();
         }
     }
 }
