@@ -54,13 +54,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "dmover-remote",
+        "dmover-engine",
         &[
-            "dmover-engine",
             "dmover-local",
-            "dmover-net",
-            "dmover-wire",
             "dmover-tree",
+            "dmover-journal",
+            "dmover-wire",
             "dmover-host",
             "dmover-plan",
             "dmover-digest",
@@ -70,12 +69,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "dmover-engine",
+        "dmover-remote",
         &[
+            "dmover-engine",
             "dmover-local",
-            "dmover-tree",
-            "dmover-journal",
+            "dmover-net",
             "dmover-wire",
+            "dmover-tree",
             "dmover-host",
             "dmover-plan",
             "dmover-digest",
