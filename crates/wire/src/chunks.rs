@@ -14,8 +14,8 @@ pub enum ChunkRequest {
     Begin(Option<Process>),
     /// These of them cannot write any more. There is no answer.
     Gone(Vec<Process>),
-    /// What to take part in; answered with an option of the offer of a pass as JSON. None: no pass has begun within a few
-    /// seconds.
+    /// What to take part in; answered with an option of the offer of a pass as JSON. None: no pass has begun within a
+    /// moment.
     Offer,
     /// A question; answered with a [`dmover_model::Answer`].
     Ask(CoordinatorRequest),

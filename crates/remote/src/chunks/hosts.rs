@@ -21,8 +21,10 @@ use std::time::Duration;
 use super::LEASE;
 use crate::joined::{receive, send};
 
-/// The longest time for which a request waits for an offer or a chunk.
+/// The longest time for which a request waits for a chunk.
 const WAIT_MAX: Duration = Duration::from_secs(5);
+/// The same for an offer. A host says before each request for one which of its earlier processes are gone.
+const OFFER_WAIT: Duration = Duration::from_secs(1);
 /// The pause before a host is accepted again.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Why a host gets nothing more.
@@ -110,7 +112,7 @@ impl Shared {
             // One that has ended may take a while to be gone, as it flushes.
             pass.as_ref().is_none_or(|pass| pass.is_over())
         };
-        let waited = self.changed.wait_timeout_while(lock(&self.pass), WAIT_MAX, has_none);
+        let waited = self.changed.wait_timeout_while(lock(&self.pass), OFFER_WAIT, has_none);
         let pass = waited.unwrap_or_else(PoisonError::into_inner).0.clone();
         pass.filter(|pass| !pass.is_over())
     }
