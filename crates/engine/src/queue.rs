@@ -217,7 +217,7 @@ pub trait Dispatch: Send + Sync {
 /// The most names in unprocessed reports; beyond that, movers wait before they report.
 const UNHEARD_MAX: usize = 8192;
 
-/// A lease, and who has it.
+/// A lease and its holder.
 #[derive(Debug)]
 struct Leased {
     lease: Lease,
