@@ -537,23 +537,48 @@ fn losses(words: &[String]) -> Result<LossSet, Unusable> {
     Ok(set)
 }
 
+/// The rules of `--usermap` or `--groupmap`. A word that begins with `@` names a file of rules, one on a line.
 fn id_rules(words: &[String], flag: &str) -> Result<Vec<IdRule>, Unusable> {
-    words
-        .iter()
-        .map(|word| {
-            let mut numbers = word.split(':').map(str::parse::<u32>);
-            let mut next = || numbers.next().and_then(Result::ok);
-            let (from, to) = (next(), next());
-            let count = if word.matches(':').count() == 1 { Some(1) } else { next() };
-            match (from, to, count, word.matches(':').count()) {
-                (Some(from), Some(to), Some(count), 1 | 2) => Ok(IdRule { from, to, count }),
-                _ => Err(unusable(
-                    format!("{flag}: '{word}' is not FROM:TO or FROM:TO:COUNT"),
-                    "use numbers, for example 1000:5000 or 1000:5000:100",
-                )),
+    let mut rules = Vec::new();
+    for word in words {
+        let Some(file) = word.strip_prefix('@') else {
+            let wrong = || format!("{flag}: '{word}' is not FROM:TO or FROM:TO:COUNT");
+            rules.push(id_rule(word).ok_or_else(|| unusable(wrong(), RULES))?);
+            continue;
+        };
+        let cannot =
+            |error| unusable(format!("{flag}: cannot read '{file}': {error}"), "check the file");
+        let text = std::fs::read_to_string(file).map_err(cannot)?;
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.split('#').next().unwrap_or_default();
+            let fields = line.split_whitespace().collect::<Vec<_>>().join(":");
+            if fields.is_empty() {
+                continue;
             }
-        })
-        .collect()
+            let wrong = || format!("{flag}: '{file}', line {number}: '{}' is no rule", line.trim());
+            rules.push(id_rule(&fields).ok_or_else(|| unusable(wrong(), RULES))?);
+        }
+    }
+    Ok(rules)
+}
+
+/// What a rule of ids looks like.
+const RULES: &str = "use numbers: 1000:5000, 1000:5000:100 for a range, *:65534 for all others, @FILE for a file of rules";
+
+fn id_rule(word: &str) -> Option<IdRule> {
+    let fields: Vec<&str> = word.split(':').collect();
+    match fields[..] {
+        ["*", to] => Some(IdRule { from: 0, to: to.parse().ok()?, count: 0 }),
+        [from, to] => Some(IdRule { from: from.parse().ok()?, to: to.parse().ok()?, count: 1 }),
+        [from, to, count] => {
+            let (from, to, count): (u32, u32, u32) =
+                (from.parse().ok()?, to.parse().ok()?, count.parse().ok()?);
+            // Neither side goes beyond the largest id.
+            let fits = |first: u32| count > 0 && first.checked_add(count - 1).is_some();
+            (fits(from) && fits(to)).then_some(IdRule { from, to, count })
+        }
+        _ => None,
+    }
 }
 
 fn range(args: &SelectionArgs) -> Option<RangeCopy> {
@@ -648,7 +673,12 @@ mod tests {
         let policy = spec("dmover copy --usermap 1:2,10:20:5 a b").unwrap().policy;
         assert_eq!(policy.user_map[0], IdRule { from: 1, to: 2, count: 1 });
         assert_eq!(policy.user_map[1], IdRule { from: 10, to: 20, count: 5 });
-        for bad in ["1", "a:b", "1:2:3:4", "1:2:x"] {
+        assert_eq!(policy.user_map.len(), 2);
+        let all = spec("dmover copy --usermap 1:2,*:65534 a b").unwrap().policy;
+        assert_eq!(all.user_map[1], IdRule { from: 0, to: 65534, count: 0 });
+        let beyond =
+            ["1:2:0", "4294967295:1:2", "1:4294967295:2", "*:*", "*:1:2", "@/nowhere/table"];
+        for bad in ["1", "a:b", "1:2:3:4", "1:2:x"].into_iter().chain(beyond) {
             assert!(spec(&format!("dmover copy --usermap {bad} a b")).is_err(), "{bad}");
         }
     }

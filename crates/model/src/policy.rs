@@ -112,14 +112,14 @@ pub struct RangeCopy {
     pub destination_offset: Option<u64>,
 }
 
-/// One rule of the id map: ids `from .. from + count` become `to ..`.
+/// One rule of the id map: ids `from .. from + count` become `to ..`. A count of 0: all ids become `to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdRule {
     /// First source id.
     pub from: u32,
     /// Its destination id.
     pub to: u32,
-    /// How many consecutive ids the rule covers.
+    /// How many consecutive ids the rule covers; 0: all, for those that no rule before it covers.
     pub count: u32,
 }
 

@@ -1,18 +1,59 @@
 //! Mapping of owners and groups, including ids inside POSIX ACLs.
 use crate::acl;
 use dmover_model::IdRule;
+use std::collections::HashMap;
 
 /// Maps user and group ids by tables of ranges; an id without a rule is unchanged.
 #[derive(Debug, Clone, Default)]
 pub struct IdentityMap {
-    users: Vec<IdRule>,
-    groups: Vec<IdRule>,
+    users: Table,
+    groups: Table,
+}
+
+/// Rules with their places, so that tables of thousands of users cost one look each.
+#[derive(Debug, Clone, Default)]
+struct Table {
+    singles: HashMap<u32, (usize, u32)>,
+    ranges: Vec<(usize, IdRule)>,
+}
+
+impl Table {
+    fn new(rules: Vec<IdRule>) -> Self {
+        let mut table = Self::default();
+        for (place, rule) in rules.into_iter().enumerate() {
+            if rule.count == 1 {
+                table.singles.entry(rule.from).or_insert((place, rule.to));
+            } else {
+                table.ranges.push((place, rule));
+            }
+        }
+        table
+    }
+
+    fn is_empty(&self) -> bool {
+        self.singles.is_empty() && self.ranges.is_empty()
+    }
+
+    fn map(&self, id: u32) -> u32 {
+        let covers = |rule: &IdRule| {
+            rule.count == 0 || id.checked_sub(rule.from).is_some_and(|offset| offset < rule.count)
+        };
+        let single = self.singles.get(&id);
+        let range = self.ranges.iter().find(|(_, rule)| covers(rule));
+        match (single, range) {
+            (Some((place, to)), Some((other, _))) if place < other => *to,
+            (Some((_, to)), None) => *to,
+            (_, Some((_, IdRule { to, count: 0, .. }))) => *to,
+            (_, Some((_, rule))) => rule.to.wrapping_add(id - rule.from),
+            (None, None) => id,
+        }
+    }
 }
 
 impl IdentityMap {
     /// A map with these rules; the first rule that covers an id applies.
     pub fn new(users: Vec<IdRule>, groups: Vec<IdRule>) -> Self {
-        Self { users, groups }
+        Self { users: Table::new(users), groups: Table::new(groups) }
     }
 
     /// Whether every id is unchanged.
@@ -22,12 +63,12 @@ impl IdentityMap {
 
     /// The destination's user id.
     pub fn user(&self, id: u32) -> u32 {
-        map(&self.users, id)
+        self.users.map(id)
     }
 
     /// The destination's group id.
     pub fn group(&self, id: u32) -> u32 {
-        map(&self.groups, id)
+        self.groups.map(id)
     }
 
     /// Maps the ids in the value of a `system.posix_acl_*` attribute. `None`: the value is not an ACL.
@@ -50,13 +91,6 @@ impl IdentityMap {
     }
 }
 
-fn map(rules: &[IdRule], id: u32) -> u32 {
-    rules
-        .iter()
-        .find(|r| id.checked_sub(r.from).is_some_and(|offset| offset < r.count))
-        .map_or(id, |r| r.to.wrapping_add(id - r.from))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +108,30 @@ mod tests {
         let map = table();
         assert_eq!((map.user(1009), map.user(1010), map.user(0)), (5009, 1010, 65534));
         assert_eq!((map.group(100), map.group(101)), (200, 101));
+    }
+
+    #[test]
+    fn the_first_rule_that_covers_an_id_wins() {
+        let rule = |from, to, count| IdRule { from, to, count };
+        let rules = vec![
+            rule(5, 50, 1),
+            rule(0, 100, 10),
+            rule(7, 70, 1),
+            rule(5, 51, 1),
+            rule(20, 200, 1),
+            rule(0, 99, 0),
+            rule(20, 201, 5),
+        ];
+        let wanted = |id: u32| {
+            let covers = |r: &&IdRule| r.count == 0 || (id >= r.from && id - r.from < r.count);
+            let rule = rules.iter().find(covers).unwrap();
+            if rule.count == 0 { rule.to } else { rule.to + (id - rule.from) }
+        };
+        let map = IdentityMap::new(rules.clone(), Vec::new());
+        for id in (0..40).chain([u32::MAX]) {
+            assert_eq!(map.user(id), wanted(id), "{id}");
+        }
+        assert_eq!([map.user(5), map.user(7), map.user(20), map.user(1000)], [50, 107, 200, 99]);
     }
 
     #[test]

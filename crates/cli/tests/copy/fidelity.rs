@@ -94,6 +94,27 @@ fn an_acl_that_the_destination_hands_down_is_not_inherited() {
 }
 
 #[test]
+fn owners_are_mapped_by_a_table_and_the_others_by_a_last_rule() {
+    if !is_root() {
+        skip!("needs root to give files away");
+    }
+    let bench = Bench::new();
+    bench.sh("mkdir s; for id in 1001 1002 1003 70000; do touch s/$id; chown $id:$id s/$id; done
+        setfacl -m u:1002:r,g:9:r s/1001
+        printf '1001:5001   # ann\\n\\n# ben\\n1002 5002\\n70000 6000 10\\n' > users");
+    bench.copy("--usermap @users,*:65534 --groupmap @users s d").expect_code(0);
+    let owners = bench.sh("cd d; stat -c '%n %u %g' 1001 1002 1003 70000");
+    assert_eq!(owners, "1001 5001 5001\n1002 5002 5002\n1003 65534 1003\n70000 6000 6000\n");
+    let acl = bench.sh("getfacl -n d/1001 2>/dev/null");
+    assert!(acl.contains("user:5002:r--") && acl.contains("group:9:r--"), "{acl}");
+    // A line that is no rule is named, and nothing is copied.
+    bench.sh("echo 'ann ben' >> users");
+    let run = bench.dmover("copy --usermap @users s e").expect_code(2);
+    assert!(run.stderr.contains("'users', line 6: 'ann ben' is no rule"), "{}", run.stderr);
+    assert!(!bench.at("e").exists());
+}
+
+#[test]
 fn identities_can_be_mapped() {
     if !is_root() {
         skip!("needs root to give files away");
