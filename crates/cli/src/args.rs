@@ -21,13 +21,13 @@ mod values;
 mod verify;
 
 pub use about::{CompletionsArgs, ConfigAction, ConfigArgs, DoctorArgs, ManArgs, ShellArg};
-pub use agent::AgentArgs;
+pub use agent::{AgentArgs, IdentityArgs};
 pub use bench::BenchArgs;
 pub use compat::{CpArgs, McpArgs, MsumArgs, MutilArgs};
 pub use fleet::{BrokerArgs, ClassArg, FleetArgs, MoverArgs};
 pub use jobs::{
-    CleanupArgs, ErrorsArgs, HistoryArgs, JobsArgs, LogsArgs, PauseArgs, ResumeArgs, StandbyArgs,
-    StatusArgs, TopArgs, WaitArgs,
+    CleanupArgs, ElsewhereArgs, ErrorsArgs, HistoryArgs, JobsArgs, LogsArgs, PauseArgs, ResumeArgs,
+    StandbyArgs, StatusArgs, TopArgs, WaitArgs,
 };
 pub use manifest::{
     DiffArgs, FilterManifestArgs, FormatArg, ManifestAction, ManifestArgs, PrintArgs,
@@ -167,11 +167,12 @@ pub enum Verb {
     /// Works for jobs of the same user whose trees are mounted here under the same paths. SIGTERM
     /// or SIGUSR2 ends it: the mover first finishes its tasks in progress or hands them back.
     Mover(MoverArgs),
-    /// Set up and check dmover on another host, over ssh
+    /// Set up and check dmover on another host, or serve clients without ssh
     ///
     /// An agent is a dmover on another host that does the work on its file systems. ssh starts it
     /// for each connection, as the user who logs in; it ends with the connection, and listens for
-    /// the data streams of that connection only.
+    /// the data streams of that connection only. --listen serves clients without ssh, who name
+    /// places as dmover://HOST/PATH.
     Agent(AgentArgs),
     /// Measure how fast bytes move between this host and another one
     ///
@@ -359,10 +360,10 @@ pub struct KeepArgs {
     /// Do not preserve these attributes
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub no_preserve: Vec<String>,
-    /// Map user ids: FROM:TO[:COUNT], comma-separated; first match wins
+    /// Map user ids: FROM:TO[:COUNT], *:TO for all others, @FILE for a file of such rules, comma-separated; first match wins
     #[arg(long, value_name = "MAP", value_delimiter = ',')]
     pub usermap: Vec<String>,
-    /// Map group ids: FROM:TO[:COUNT], comma-separated; first match wins
+    /// Map group ids in the same way
     #[arg(long, value_name = "MAP", value_delimiter = ',')]
     pub groupmap: Vec<String>,
 }
@@ -630,7 +631,7 @@ pub struct OutputArgs {
 }
 
 /// Options for directories that hold state.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Configuration and state")]
 pub struct StateArgs {
     /// Directory for job records

@@ -220,13 +220,18 @@ fn read_files(arguments: &[OsString]) -> Result<Sections, ParseError> {
         return Ok(settings);
     }
     merge(&mut settings, Path::new(SYSTEM_FILE), false)?;
+    if let Some(directory) = user_directory() {
+        merge(&mut settings, &directory.join("config.toml"), false)?;
+    }
+    Ok(settings)
+}
+
+/// The directory of the user's configuration; `None`: neither `$XDG_CONFIG_HOME` nor `$HOME` is set.
+pub(crate) fn user_directory() -> Option<PathBuf> {
     let home = environment("XDG_CONFIG_HOME")
         .map(PathBuf::from)
         .or_else(|| environment("HOME").map(|home| PathBuf::from(home).join(".config")));
-    if let Some(home) = home {
-        merge(&mut settings, &home.join("dmover/config.toml"), false)?;
-    }
-    Ok(settings)
+    Some(home?.join("dmover"))
 }
 
 /// The values of `--config` and `--no-config`, which say which files to read.

@@ -77,7 +77,9 @@ const SHORT: [(&str, &[&str]); 12] = [
 const USAGE: [(&str, &str); 9] = [
     (
         "agent",
-        "dmover agent --install [USER@]HOST [OPTIONS]\n       dmover agent --check [USER@]HOST[:PATH] [OPTIONS]",
+        "dmover agent --install [USER@]HOST [OPTIONS]\n       dmover agent --check [USER@]HOST[:PATH] [OPTIONS]\n       \
+         dmover agent --make-identity | --show-identity [--identity FILE]\n       dmover agent --trust dmover://HOST[:PORT] [OPTIONS]\n       \
+         dmover agent --listen FILE",
     ),
     (
         "cleanup",

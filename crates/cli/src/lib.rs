@@ -68,6 +68,9 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };
+    if let Some(elsewhere) = cli.verb.elsewhere() {
+        return cmd::elsewhere::run(elsewhere);
+    }
     let verb_matches = matches.subcommand().map(|(_, sub)| sub);
     match cli.verb {
         Verb::Copy(args) => cmd::copy::run(&args, verb_matches),
@@ -79,16 +82,7 @@ pub fn main() -> ExitCode {
         Verb::Cp(args) => compat::cp(&args),
         Verb::Mcp(args) => compat::mcp(&args),
         Verb::Msum(args) => compat::msum(&args),
-        Verb::Jobs(args) => cmd::jobs::list::jobs(&args),
-        Verb::Status(args) => cmd::jobs::status::status(&args),
         Verb::Top(args) => cmd::top::top(&args),
-        Verb::Wait(args) => cmd::jobs::wait::wait(&args),
-        Verb::Logs(args) => cmd::jobs::logs::logs(&args),
-        Verb::Errors(args) => cmd::jobs::errors::errors(&args),
-        Verb::History(args) => cmd::jobs::history::history(&args),
-        Verb::Pause(args) => cmd::ask::pause(&args),
-        Verb::Cancel(args) => cmd::ask::cancel(&args),
-        Verb::Resume(args) => cmd::ask::resume(&args),
         Verb::Standby(args) => cmd::standby::standby(&args),
         Verb::Retry(args) => cmd::ask::retry(&args),
         Verb::Cleanup(args) => cmd::jobs::cleanup::cleanup(&args),
@@ -101,5 +95,9 @@ pub fn main() -> ExitCode {
         Verb::Config(args) => cmd::config::run(&args),
         Verb::Completions(args) => cmd::manuals::completions(&args),
         Verb::Man(args) => cmd::manuals::man(&args),
+        about_a_job => match cmd::elsewhere::about_jobs(&about_a_job) {
+            Some(code) => code,
+            None => unreachable!("every other verb is above"),
+        },
     }
 }

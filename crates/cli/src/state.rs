@@ -1,4 +1,5 @@
 //! The directory that holds the state of jobs, and commands for a job there.
+use dmover_schedule::sync::OnceLock;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -9,10 +10,21 @@ use dmover_job::quote::quoted;
 pub(crate) const NO_STATE_DIRECTORY: &str =
     "no state directory: neither $XDG_STATE_HOME nor $HOME is set";
 
+/// The state directory of a process whose caller has chosen it for all jobs there.
+static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
+
+/// Has this process use another usual directory.
+pub(crate) fn choose_state_directory(directory: PathBuf) {
+    let _ = CHOSEN.set(directory);
+}
+
 /// `--state-dir` and its variable, `/var/lib/dmover` for root, else the XDG state directory.
 pub(crate) fn state_directory(named: Option<&OsString>) -> Option<PathBuf> {
     if let Some(directory) = named {
         return Some(PathBuf::from(directory));
+    }
+    if let Some(directory) = CHOSEN.get() {
+        return Some(directory.clone());
     }
     if dmover_host::user::effective_uid() == 0 {
         return Some(PathBuf::from("/var/lib/dmover"));

@@ -5,6 +5,7 @@ use dmover_model::{Event, Limit};
 use dmover_observe::{Activity, CLASSES, Counter, CurrentActivity};
 use dmover_plan::bottleneck::Profile;
 use dmover_plan::concurrency::{Bounds, Controller, Window};
+use dmover_plan::line_limit::LineFacts;
 use dmover_plan::stragglers::Done;
 use dmover_schedule::time::Instant;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use crate::context::Engine;
 use crate::queue::{Class, Gate};
+use crate::source_lines::SourceLines;
 
 /// Time between two samples.
 pub(crate) const SAMPLE: Duration = Duration::from_millis(5);
@@ -130,6 +132,7 @@ pub(crate) struct Pace {
     /// Entries that were found before the window.
     window_entries: u64,
     named: Instant,
+    line: SourceLines,
     limit: Option<Limit>,
 }
 
@@ -166,6 +169,7 @@ impl Pace {
             processors: ProcessorTimes::now(),
             window_entries: 0,
             named: now,
+            line: SourceLines::now(),
             limit: None,
         }
     }
@@ -279,7 +283,7 @@ impl Pace {
 
     /// Reports the limit if it has changed.
     fn name(&mut self, engine: &Engine) {
-        let limit = self.end_stretch();
+        let limit = self.end_stretch(engine);
         let known = self.limit.as_ref().map(|limit| limit.what);
         if known != Some(limit.what) {
             engine.reports.show(Event::Limit(limit.clone()));
@@ -287,24 +291,28 @@ impl Pace {
         self.limit = Some(limit);
     }
 
-    fn end_stretch(&mut self) -> Limit {
+    fn end_stretch(&mut self, engine: &Engine) -> Limit {
         let now = dmover_host::processors::times();
         self.recent.processors_busy = busy(self.processors.named, now);
         self.processors.named = now;
         self.recent.bounded = self.allowance.fixed
             || self.lanes.iter().any(|l| l.controller.is_bounded() && !l.controller.is_settled());
-        let limit = self.recent.limit();
+        let limit = limit(&self.recent, self.line.stretch(engine));
         self.whole.add(&self.recent);
         self.recent = Profile::default();
         limit
     }
 
     /// The limit over the whole job.
-    pub fn summary(&mut self) -> Limit {
-        self.end_stretch();
+    pub fn summary(&mut self, engine: &Engine) -> Limit {
+        self.end_stretch(engine);
         self.whole.processors_busy = busy(self.processors.first, dmover_host::processors::times());
-        self.whole.limit()
+        limit(&self.whole, self.line.whole(engine))
     }
+}
+
+fn limit(profile: &Profile, line: Option<LineFacts>) -> Limit {
+    line.map_or_else(|| profile.limit(), |line| profile.limit_over(&line))
 }
 
 fn busy(from: Option<Times>, to: Option<Times>) -> Option<f64> {

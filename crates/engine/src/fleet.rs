@@ -279,7 +279,7 @@ impl Joining {
             spec: &spec,
             mounts: &mounts,
             remembered: Some(offer.placement),
-            privileged: dmover_host::user::is_privileged(),
+            privileged: place.bounds.permits_clones(),
             base: &base,
             bounds: &place.bounds.trees,
             remote: place.remote.as_deref(),

@@ -68,6 +68,7 @@ mod settable;
 mod sharing;
 mod snapshot;
 mod snapshot_base;
+mod source_lines;
 mod storage;
 mod submounts;
 mod sum;

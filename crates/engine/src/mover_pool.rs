@@ -102,7 +102,7 @@ impl MoverPool {
 
     /// The limit over the whole job.
     pub fn summary(&mut self) -> Limit {
-        self.pace.summary()
+        self.pace.summary(&self.engine)
     }
 
     /// Waits until all movers have ended; the queue is closed. After a stop, a mover that hangs in a system call is not

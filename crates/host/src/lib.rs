@@ -3,6 +3,7 @@
 //! Nothing here touches the trees of a job.
 #![forbid(unsafe_code)]
 
+pub mod confinement;
 mod kernel;
 pub mod memory;
 pub mod network;

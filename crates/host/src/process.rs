@@ -2,7 +2,7 @@
 use rustix::process::{Resource, Rlimit};
 use std::fs::File;
 
-pub use dmover_sys::process::{ignore_interrupts, kill_with_parent};
+pub use dmover_sys::process::{ignore_interrupts, kill_with_parent, with_usual_signals};
 
 /// Takes standard output for bytes of a protocol: what else this process prints there goes to standard error from now on.
 ///
@@ -13,6 +13,14 @@ pub fn take_stdout() -> std::io::Result<File> {
     rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
     enlarge_pipe(&taken);
     Ok(File::from(taken))
+}
+
+/// Another descriptor for standard error.
+///
+/// # Errors
+/// It is closed.
+pub fn another_stderr() -> std::io::Result<File> {
+    Ok(File::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)?))
 }
 
 /// Sends what this process prints from now on into two pipes, and returns their other ends: of standard output and of standard
@@ -26,6 +34,19 @@ pub fn capture_output() -> std::io::Result<[File; 2]> {
     let (errors, error) = rustix::pipe::pipe_with(flags)?;
     rustix::stdio::dup2_stdout(standard)?;
     rustix::stdio::dup2_stderr(error)?;
+    Ok([File::from(output), File::from(errors)])
+}
+
+/// Sends what this process prints from now on into a file, and returns what has received it until now: standard output and
+/// standard error.
+///
+/// # Errors
+/// There are no descriptors left.
+pub fn redirect_output(file: &File) -> std::io::Result<[File; 2]> {
+    let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+    let errors = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)?;
+    rustix::stdio::dup2_stdout(file)?;
+    rustix::stdio::dup2_stderr(file)?;
     Ok([File::from(output), File::from(errors)])
 }
 
@@ -65,6 +86,12 @@ pub fn enlarge_pipe(pipe: impl rustix::fd::AsFd) {
 pub fn begin_session() {
     // EPERM: it is the leader of its group.
     let _ = rustix::process::setsid();
+}
+
+/// Has this process continue when the one that has started it is gone.
+pub fn outlive_parent() {
+    // Every kernel knows it.
+    let _ = rustix::process::set_parent_process_death_signal(None);
 }
 
 /// Has this process be asked to end (SIGTERM) when the one that has started it is gone (`PR_SET_PDEATHSIG` of prctl(2)).

@@ -123,6 +123,24 @@ pub fn take_little_ahead(stream: &TcpStream) {
     }
 }
 
+/// Has the kernel ask from time to time whether the other side is there, and end the connection if it is not.
+///
+/// # Errors
+/// The connection has ended.
+pub fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    let (idle, every) = (Duration::from_mins(1), Duration::from_secs(15));
+    let asks = socket2::TcpKeepalive::new().with_time(idle).with_interval(every).with_retries(8);
+    SockRef::from(stream).set_tcp_keepalive(&asks)
+}
+
+/// Waits until the other side has ended a connection, at most so long.
+pub fn wait_for_end(stream: &TcpStream, within: Duration) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let limit = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
+    // A signal only shortens the wait.
+    let _ = poll(&mut [PollFd::new(stream, PollFlags::RDHUP)], Some(&limit));
+}
+
 /// Passes on what comes on one connection to another one, until the first one ends. The bytes stay in the kernel.
 ///
 /// # Errors

@@ -16,6 +16,70 @@ pub fn groups() -> Vec<u32> {
     groups.into_iter().map(rustix::process::Gid::as_raw).collect()
 }
 
+/// A user of this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// The name.
+    pub name: String,
+    /// The user id.
+    pub uid: u32,
+    /// The group id.
+    pub gid: u32,
+    /// All groups, also the one above.
+    pub groups: Vec<u32>,
+    /// The home directory.
+    pub home: std::path::PathBuf,
+}
+
+impl Account {
+    /// The user of this name (getpwnam(3), getgrouplist(3)); `None`: there is none.
+    ///
+    /// # Errors
+    /// The databases of users cannot be read.
+    pub fn named(name: &str) -> std::io::Result<Option<Self>> {
+        nix::unistd::User::from_name(name)?.map(Self::of).transpose()
+    }
+
+    /// The user of this process; `None`: it has no entry.
+    ///
+    /// # Errors
+    /// The databases of users cannot be read.
+    pub fn own() -> std::io::Result<Option<Self>> {
+        nix::unistd::User::from_uid(nix::unistd::geteuid())?.map(Self::of).transpose()
+    }
+
+    fn of(user: nix::unistd::User) -> std::io::Result<Self> {
+        let nul = |_| std::io::Error::from(std::io::ErrorKind::InvalidData);
+        let name = std::ffi::CString::new(user.name.clone()).map_err(nul)?;
+        let groups = nix::unistd::getgrouplist(&name, user.gid)?;
+        Ok(Self {
+            name: user.name,
+            uid: user.uid.as_raw(),
+            gid: user.gid.as_raw(),
+            groups: groups.into_iter().map(nix::unistd::Gid::as_raw).collect(),
+            home: user.dir,
+        })
+    }
+}
+
+/// Makes this process one of another user, for good: all groups, then the group, then the user (credentials(7)).
+///
+/// # Errors
+/// The process is not privileged, or it already has several threads, which would keep their user.
+pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> std::io::Result<()> {
+    use rustix::process::{Gid, Uid};
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(std::io::Error::other("the process has several threads"));
+    }
+    let groups: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    set_thread_groups(&groups)?;
+    set_thread_res_gid(gid, gid, gid)?;
+    set_thread_res_uid(uid, uid, uid)?;
+    Ok(())
+}
+
 /// Whether the process may give files away (CAP_CHOWN) and read and write whatever it likes
 /// (CAP_DAC_OVERRIDE), as root usually may. A root without capabilities, as in many containers,
 /// counts as an ordinary user.

@@ -5,6 +5,7 @@ use dmover_model::{ExitCode, JobId, JobSpec};
 use dmover_schedule::thread;
 use dmover_schedule::time::Instant;
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -84,8 +85,25 @@ pub fn start(
 ) -> Result<Started, Refusal> {
     let (child, output) =
         spawn(state, &id, background).map_err(|error| not_started(state, &error))?;
-    let ended = attend(child, state, &id, &output);
-    Ok(ended.unwrap_or(Started::Runs { id, output }))
+    let (pid, mut child) = (child.id(), child);
+    Ok(attend(state, (id, output), pid, || match child.try_wait() {
+        Ok(Some(status)) => {
+            let code = status.code().and_then(|code| u8::try_from(code).ok());
+            Some(code.unwrap_or_else(|| ExitCode::Fatal.code()))
+        }
+        _ => None,
+    }))
+}
+
+/// Creates the file for the messages of a job in the background.
+///
+/// # Errors
+/// The state directory cannot be written.
+pub fn output_of(state: &StateDirectory, id: &JobId) -> std::io::Result<(File, PathBuf)> {
+    let directory = std::path::absolute(state.directory(&id.0))?;
+    std::fs::create_dir_all(&directory)?;
+    let output = directory.join("output");
+    Ok((File::create(&output)?, output))
 }
 
 fn spawn(
@@ -93,10 +111,7 @@ fn spawn(
     id: &JobId,
     background: Background<'_>,
 ) -> std::io::Result<(Child, PathBuf)> {
-    let directory = std::path::absolute(state.directory(&id.0))?;
-    std::fs::create_dir_all(&directory)?;
-    let output = directory.join("output");
-    let file = std::fs::File::create(&output)?;
+    let (file, output) = output_of(state, id)?;
     let child = Command::new(background.program)
         .args(background.words)
         .env(background.variable, &output)
@@ -107,23 +122,26 @@ fn spawn(
     Ok((child, output))
 }
 
-/// Waits until the job has started. Returns how a job ended before that.
-fn attend(mut child: Child, state: &StateDirectory, id: &JobId, output: &Path) -> Option<Started> {
+/// Waits until a job has started in a process, or has ended. `ended`: its exit code as soon as it has one.
+pub fn attend(
+    state: &StateDirectory,
+    (id, output): (JobId, PathBuf),
+    pid: u32,
+    mut ended: impl FnMut() -> Option<u8>,
+) -> Started {
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
-        let begun = state.status(&id.0).is_some_and(|status| status.pid == child.id());
-        match child.try_wait() {
+        let begun = state.status(&id.0).is_some_and(|status| status.pid == pid);
+        match ended() {
             _ if begun => break,
-            Ok(Some(status)) => {
+            Some(code) => {
                 let said = std::fs::read_to_string(output).unwrap_or_default();
-                let code = status.code().and_then(|code| u8::try_from(code).ok());
-                let code = code.unwrap_or_else(|| ExitCode::Fatal.code());
-                return Some(Started::Ended { code, said });
+                return Started::Ended { code, said };
             }
-            _ => thread::sleep(LOOK_EVERY),
+            None => thread::sleep(LOOK_EVERY),
         }
     }
-    None
+    Started::Runs { id, output }
 }
 
 #[cfg(test)]

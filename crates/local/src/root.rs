@@ -464,13 +464,19 @@ impl Resolver<'_> {
         placement: Placement,
     ) -> Result<Argument, Fatal> {
         let target = self.target(name, destination, placement)?;
-        self.bounds.check(&target.parent, target.name.as_ref().map(Name::as_bytes))?;
+        // What is only compared may be read-only, or of another type.
+        let repairs = self.spec.policy.verify.as_ref().is_some_and(|policy| policy.repair);
+        let writes = self.spec.verb.fills() || repairs;
+        let entry = target.name.as_ref().map(Name::as_bytes);
+        if writes {
+            self.bounds.check_target(&target.parent, entry)?;
+        } else {
+            self.bounds.check_source(&target.parent, entry)?;
+        }
         if target.slash && from.metadata.kind != EntryKind::Directory {
             let hint = "create the directory first, or omit the trailing slash";
             return Err(refuse(&target.display, "is not an existing directory", hint));
         }
-        // What is only compared may be read-only, or of another type.
-        let writes = self.spec.policy.verify.as_ref().is_none_or(|policy| policy.repair);
         if writes {
             self.check_target(from, &target)?;
         }
@@ -695,7 +701,7 @@ impl Resolver<'_> {
             name = None;
         }
         // Checks the open directory: the owner of a directory above it may replace names at any time.
-        self.bounds.check(&parent, name.as_ref().map(Name::as_bytes))?;
+        self.bounds.check_source(&parent, name.as_ref().map(Name::as_bytes))?;
         // What is not proven gets another time.
         let marks = self.spec.policy.verify.as_ref().is_some_and(|policy| policy.marks_unproven);
         // A detached mount ends at its root, so links that lead out of it could not be followed.

@@ -1,10 +1,14 @@
 //! What is known of the connection to another host.
+use serde::{Deserialize, Serialize};
 
 /// What protects the bytes of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Protected {
     /// ssh, through which everything goes.
     Ssh,
+    /// The connection to an agent that listens, through which everything goes (TLS 1.3).
+    Agent,
     /// The connections of the host of the command to both hosts, through which everything goes.
     Command,
     /// TLS 1.3.
@@ -20,6 +24,7 @@ impl Protected {
     pub fn word(self) -> &'static str {
         match self {
             Self::Ssh => "ssh",
+            Self::Agent => "agent",
             Self::Command => "command",
             Self::Tls => "tls",
             Self::Integrity => "integrity",
@@ -29,7 +34,7 @@ impl Protected {
 }
 
 /// What is known of the connection to another host. Counts of segments are those that this side sends.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionReport {
     /// Data streams beside ssh.
     pub streams: u32,
@@ -49,6 +54,10 @@ pub struct ConnectionReport {
     pub segments: u64,
     /// Segments that were sent again.
     pub retransmits: u64,
+    /// Segments with data that have come.
+    pub received_segments: u64,
+    /// Those of them that came out of order, as those do that follow a lost one.
+    pub disordered_segments: u64,
     /// Bytes that both sides have sent over it.
     pub content_bytes: u64,
     /// The same as they went over the line, perhaps compressed.

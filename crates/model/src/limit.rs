@@ -17,6 +17,12 @@ pub enum Bottleneck {
     Cap,
     /// The job was too short to tell.
     Unknown,
+    /// What may be on its way from another host: the windows of the data streams.
+    Window,
+    /// Segments of data streams that were lost.
+    Loss,
+    /// The line to another host, whose queue is full.
+    Line,
 }
 
 impl Bottleneck {
@@ -29,6 +35,9 @@ impl Bottleneck {
             Self::Cpu => "cpu",
             Self::Cap => "cap",
             Self::Unknown => "unknown",
+            Self::Window => "window",
+            Self::Loss => "loss",
+            Self::Line => "line",
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::connection::{Broken, Channel, Connection, Link, SILENCE, Terms};
 use crate::endpoint::RemoteHost;
 use crate::failure;
 use crate::hello::{Hello, NoHello};
+use crate::listening::Credentials;
 use crate::reach::{Reach, Way};
 use crate::ssh::SshOptions;
 use crate::streams::{Offering, Peer, StreamOptions, StreamSettings};
@@ -29,6 +30,8 @@ const ANSWER_WITHIN: Duration = Duration::from_mins(1);
 pub struct ConnectOptions {
     /// The program.
     pub ssh: SshOptions,
+    /// What is shown to agents that listen.
+    pub credentials: Credentials,
     /// The version of this program, for the greeting.
     pub version: String,
     /// The limit for silence.
@@ -47,6 +50,7 @@ impl ConnectOptions {
         let streams = StreamOptions::none();
         Self {
             ssh,
+            credentials: Credentials::none(),
             version: version.to_owned(),
             silence: SILENCE,
             streams,
@@ -78,7 +82,7 @@ impl RemoteAgent {
         root: &PathBytes,
         options: &ConnectOptions,
     ) -> Result<Self, Fatal> {
-        Self::greet(Way::by_ssh(host, &options.ssh)?, root, options)
+        Self::greet(Way::to(host, (&options.ssh, &options.credentials))?, root, options)
     }
 
     /// The agent that answers on a channel to a third host. `host`: the name by which the third host reaches it.
@@ -213,7 +217,7 @@ impl RemoteJob {
         options: &ConnectOptions,
     ) -> Result<Self, Fatal> {
         let own = Hello { serves: true, ..Hello::of_this_program(&options.version) };
-        let way = Way::by_ssh(host, &options.ssh)?;
+        let way = Way::to(host, (&options.ssh, &options.credentials))?;
         let Greeted { link, relays, reach, hello, terms, .. } =
             Greeted::on(way, own.clone(), options)?;
         if !hello.serves {

@@ -5,6 +5,10 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Bytes that ssh_config(5) may put into a command of a shell (`ProxyCommand`, `%h` and `%r`); OpenSSH 9.6 refuses them as well.
 const FOR_SHELLS: &[u8] = b"'`\"$\\;&<>|(){}";
+/// What begins the name of a place at an agent that listens.
+const SCHEME: &[u8] = b"dmover://";
+/// The port of an agent that listens, unless another one is named.
+pub const AGENT_PORT: u16 = 2812;
 /// Words before `://` that belong to other programs.
 const SCHEMES: [&[u8]; 10] =
     [b"ssh", b"sftp", b"scp", b"rsync", b"ftp", b"http", b"https", b"s3", b"nfs", b"file"];
@@ -18,7 +22,7 @@ pub enum Endpoint {
     Remote(RemotePath),
 }
 
-/// A path on a host that ssh reaches.
+/// A path on a host that ssh reaches, or at which an agent listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemotePath {
     /// The host and the user there; the first one if there are several.
@@ -31,13 +35,15 @@ pub struct RemotePath {
     pub typed: PathBytes,
 }
 
-/// A host that ssh reaches: a name of DNS or of ssh_config(5), or an address.
+/// A host that ssh reaches, or at which an agent listens: a name of DNS or of ssh_config(5), or an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteHost {
-    /// The user to log in as; `None`: ssh decides.
+    /// The user to log in as; `None`: ssh, or the agent, decides.
     pub user: Option<String>,
     /// The name or address, without brackets.
     pub name: String,
+    /// The port at which an agent listens; `None`: ssh starts the agent.
+    pub port: Option<u16>,
 }
 
 impl Endpoint {
@@ -47,10 +53,22 @@ impl Endpoint {
     /// A refusal: the argument names another host, but not in a way that can be used.
     pub fn parse(argument: &OsStr) -> Result<Self, Fatal> {
         let typed = argument.as_bytes();
+        let refuse = |why: &str, hint: &str| Err(refused(typed, why, hint));
+        if let Some(rest) = typed.strip_prefix(SCHEME) {
+            let slash = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+            let (place, path) = rest.split_at(slash);
+            let path = match path {
+                // As for ssh: a relative path is below the home directory.
+                [b'/', b'~', below @ ..] if below.is_empty() || below[0] == b'/' => {
+                    below_home(&path[1..])
+                }
+                path => path,
+            };
+            return Self::there(typed, place, path);
+        }
         let Some((place, path)) = split(typed) else {
             return Ok(Self::Local(PathBytes(typed.to_vec())));
         };
-        let refuse = |why: &str, hint: &str| Err(refused(typed, why, hint));
         if SCHEMES.contains(&place) && path.starts_with(b"//") {
             return refuse("is a URL", "name a place on another host as host:/path");
         }
@@ -62,9 +80,19 @@ impl Endpoint {
                 hint,
             );
         }
+        Self::there(typed, place, below_home(path))
+    }
+
+    /// A path at hosts whose names commas separate.
+    fn there(typed: &[u8], place: &[u8], path: &[u8]) -> Result<Self, Fatal> {
+        let refuse = |why: &str, hint: &str| Err(refused(typed, why, hint));
         let mut hosts = Vec::new();
         for place in place.split(|byte| *byte == b',') {
-            let host = RemoteHost::of_bytes(typed, place)?;
+            let host = if typed.starts_with(SCHEME) {
+                RemoteHost::of_agent(typed, place)?
+            } else {
+                RemoteHost::of_bytes(typed, place)?
+            };
             if hosts.contains(&host) {
                 return refuse("names a host twice", "name each host once");
             }
@@ -72,8 +100,11 @@ impl Endpoint {
         }
         let others = hosts.split_off(1);
         let host = hosts.remove(0);
-        let path = below_home(path);
         match path {
+            b"" if typed.starts_with(SCHEME) => refuse(
+                "has no path after the host",
+                "name one: dmover://host/path, or dmover://host/~ for the home directory",
+            ),
             b"" => refuse(
                 "has no path after the host",
                 "name one: host:/path, or host:. for the home directory",
@@ -89,6 +120,30 @@ impl Endpoint {
                 path: PathBytes(path.to_vec()),
                 typed: PathBytes(typed.to_vec()),
             })),
+        }
+    }
+}
+
+impl Endpoint {
+    /// Reads an argument that may also name a host alone: the host, and the path if there is one.
+    ///
+    /// # Errors
+    /// A refusal: the argument names another host, but not in a way that can be used, or several. `hint`: what to do then.
+    pub fn host_of(argument: &OsStr, hint: &str) -> Result<(RemoteHost, Option<PathBytes>), Fatal> {
+        let rest = argument.as_bytes().strip_prefix(SCHEME);
+        if rest.is_some_and(|place| !place.contains(&b'/')) {
+            return Ok((RemoteHost::parse(argument)?, None));
+        }
+        match Self::parse(argument)? {
+            Self::Remote(remote) => {
+                let remote = remote.one_host(hint)?;
+                Ok((remote.host, Some(remote.path)))
+            }
+            Self::Local(path) if path.0.contains(&b'/') => {
+                let message = format!("'{}' is a path of this host", path.to_path().display());
+                Err(Fatal::refused(message, "name a host, HOST:PATH or dmover://HOST/PATH"))
+            }
+            Self::Local(_) => Ok((RemoteHost::parse(argument)?, None)),
         }
     }
 }
@@ -117,7 +172,46 @@ impl RemoteHost {
     /// # Errors
     /// A refusal: it cannot be the name of a host.
     pub fn parse(argument: &OsStr) -> Result<Self, Fatal> {
-        Self::of_bytes(argument.as_bytes(), argument.as_bytes())
+        let typed = argument.as_bytes();
+        match typed.strip_prefix(SCHEME) {
+            Some(place) => {
+                let place = place.strip_suffix(b"/").unwrap_or(place);
+                if place.contains(&b'/') {
+                    return Err(refused(typed, "has a path", "name the host alone: dmover://host"));
+                }
+                Self::of_agent(typed, place)
+            }
+            None => Self::of_bytes(typed, typed),
+        }
+    }
+
+    /// Reads `host[:port]` of a host at which an agent listens.
+    fn of_agent(typed: &[u8], place: &[u8]) -> Result<Self, Fatal> {
+        let last = place.iter().rposition(|byte| *byte == b':');
+        // The colons of an address in brackets are its own.
+        let last = last.filter(|at| !place[*at..].contains(&b']'));
+        let (name, port) = match last {
+            Some(at) => (&place[..at], Some(&place[at + 1..])),
+            None => (place, None),
+        };
+        let port = match port.map(|digits| String::from_utf8_lossy(digits).parse::<u16>()) {
+            None => AGENT_PORT,
+            Some(Ok(port @ 1..)) => port,
+            Some(_) => {
+                let hint = "name one from 1 to 65535, and an IPv6 address in brackets";
+                return Err(refused(typed, "has no port after the colon", hint));
+            }
+        };
+        if name.contains(&b':') && !name.starts_with(b"[") {
+            let hint = "write [address] or [address]:port";
+            return Err(refused(typed, "has an IPv6 address without brackets", hint));
+        }
+        let host = Self::of_bytes(typed, name)?;
+        if host.user.is_some() {
+            let hint = "omit it: the agent knows from the certificate which user that is";
+            return Err(refused(typed, "names a user", hint));
+        }
+        Ok(Self { port: Some(port), ..host })
     }
 
     fn of_bytes(typed: &[u8], place: &[u8]) -> Result<Self, Fatal> {
@@ -148,16 +242,34 @@ impl RemoteHost {
             return refuse(&format!("has {why} in the name of the user"), here);
         }
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ok(Self { user: user.map(text), name: text(name) })
+        Ok(Self { user: user.map(text), name: text(name), port: None })
+    }
+
+    /// A path there, as an argument names it.
+    pub fn place(&self, path: &PathBytes) -> PathBytes {
+        let between: &[u8] = match (self.port, path.0.first()) {
+            (None, _) => b":",
+            (Some(_), Some(b'/')) => b"",
+            (Some(_), _) => b"/~/",
+        };
+        PathBytes([self.shown().as_bytes(), between, &path.0].concat())
     }
 
     /// Names the host for messages, with the user if one was named.
     pub fn shown(&self) -> String {
-        match &self.user {
-            Some(user) => format!("{user}@{}", self.name),
-            None => self.name.clone(),
+        let Self { user, name, port } = self;
+        match (user, port) {
+            (Some(user), _) => format!("{user}@{name}"),
+            (None, None) => name.clone(),
+            (None, Some(port)) => format!("dmover://{}", agent_name(name, *port)),
         }
     }
+}
+
+/// The name of an agent that listens: the host, and its port if it is not the usual one.
+pub(crate) fn agent_name(host: &str, port: u16) -> String {
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    if port == AGENT_PORT { host } else { format!("{host}:{port}") }
 }
 
 /// The host and the path of an argument; `None`: it is a path here.
@@ -345,6 +457,44 @@ mod tests {
             assert!(!error.hint().is_empty());
             assert_eq!(error.exit_code().code(), 2);
         }
+    }
+
+    #[test]
+    fn agents_that_listen_are_named_by_urls() {
+        let there = |text: &str| match parse(text.as_bytes()) {
+            Ok(Endpoint::Remote(remote)) => {
+                let hosts: Vec<_> =
+                    remote.hosts().map(|host| (host.name.clone(), host.port)).collect();
+                (hosts, String::from_utf8(remote.path.0).unwrap())
+            }
+            other => panic!("{text}: {other:?}"),
+        };
+        let at = |name: &str, port| (name.to_owned(), Some(port));
+        assert_eq!(there("dmover://h/a:b"), (vec![at("h", 2812)], "/a:b".into()));
+        assert_eq!(there("dmover://h:70/"), (vec![at("h", 70)], "/".into()));
+        assert_eq!(there("dmover://[fe80::1]:70/x"), (vec![at("fe80::1", 70)], "/x".into()));
+        assert_eq!(there("dmover://[::1]/~/x"), (vec![at("::1", 2812)], "x".into()));
+        assert_eq!(there("dmover://h/~"), (vec![at("h", 2812)], ".".into()));
+        assert_eq!(there("dmover://h/~x"), (vec![at("h", 2812)], "/~x".into()));
+        assert_eq!(there("dmover://a,b:70/x"), (vec![at("a", 2812), at("b", 70)], "/x".into()));
+        for (wrong, why) in [
+            ("dmover://h", "no path"),
+            ("dmover:///x", "has no host"),
+            ("dmover://ann@h/x", "names a user"),
+            ("dmover://h:0/x", "no port"),
+            ("dmover://h:/x", "no port"),
+            ("dmover://h:70000/x", "no port"),
+            ("dmover://h,h/x", "twice"),
+            ("dmover://-h/x", "'-' at the beginning"),
+        ] {
+            let error = parse(wrong.as_bytes()).expect_err(wrong).to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        let host = |text: &str| RemoteHost::parse(OsStr::new(text)).unwrap().shown();
+        for named in ["dmover://h", "dmover://h:70", "dmover://[::1]", "dmover://[::1]:70"] {
+            assert_eq!(host(named), named);
+        }
+        assert_eq!(host("dmover://h:2812/"), "dmover://h");
     }
 
     #[test]

@@ -367,7 +367,7 @@ mod tests {
     }
 
     fn host() -> RemoteHost {
-        RemoteHost { user: None, name: "far".into() }
+        RemoteHost { user: None, name: "far".into(), port: None }
     }
 
     fn put_here(home: &Path, program: &[u8], force: bool) -> Result<Installed, Fatal> {

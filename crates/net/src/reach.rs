@@ -1,13 +1,15 @@
-//! How an agent at another host is reached: by ssh, which starts it, or through a connection of a third host to it.
+//! How an agent at another host is reached: by ssh, which starts it, where it listens, or through a connection of a third host to it.
 use dmover_model::{Fatal, PathBytes, Protected};
-use dmover_wire::agent::UNKNOWN_REQUEST;
+use dmover_wire::agent::{NOT_ACCEPTED, UNKNOWN_REQUEST};
 use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::connection::{Broken, Channel, HangUp, bytes};
 use crate::endpoint::RemoteHost;
 use crate::failure::Ended;
+use crate::listening::{self, Credentials};
 use crate::remote_command;
 use crate::ssh::{Ssh, SshOptions};
 use crate::streams::Carrier;
@@ -43,16 +45,29 @@ pub(crate) struct Reach {
 enum By {
     /// ssh, and the path of the agent if the user has named one.
     Ssh(Arc<Ssh>, Option<PathBytes>),
+    /// A connection to an agent that listens.
+    Agent(Arc<TcpStream>),
     /// A connection of the host of the command to that host.
     Command(Arc<Channel>),
 }
 
 impl Way {
-    /// Starts an agent by ssh.
+    /// The way to a host, as it was named.
     ///
     /// # Errors
-    /// ssh cannot be started.
-    pub fn by_ssh(host: &RemoteHost, options: &SshOptions) -> Result<Self, Fatal> {
+    /// ssh cannot be started, or the agent cannot be reached.
+    pub fn to(
+        host: &RemoteHost,
+        (ssh, credentials): (&SshOptions, &Credentials),
+    ) -> Result<Self, Fatal> {
+        match host.port {
+            None => Self::by_ssh(host, ssh),
+            Some(port) => Self::to_agent(host, port, credentials),
+        }
+    }
+
+    /// Starts an agent by ssh.
+    fn by_ssh(host: &RemoteHost, options: &SshOptions) -> Result<Self, Fatal> {
         let agent = options.agent.as_ref();
         if agent.is_some_and(|agent| agent.0.is_empty() || agent.0.starts_with(b"-")) {
             return Err(Fatal::refused(
@@ -65,6 +80,14 @@ impl Way {
         let by = By::Ssh(Arc::new(ssh), agent.cloned());
         let reach = Reach { by, host: host.shown(), name: host.name.clone() };
         Ok(Self { input: Box::new(input), output: Box::new(output), reach })
+    }
+
+    /// Connects to an agent that listens.
+    fn to_agent(host: &RemoteHost, port: u16, credentials: &Credentials) -> Result<Self, Fatal> {
+        let line = listening::connect(host, port, &(credentials.0)()?)?;
+        let by = By::Agent(Arc::new(line.socket));
+        let reach = Reach { by, host: host.shown(), name: host.name.clone() };
+        Ok(Self { input: Box::new(line.input), output: Box::new(line.output), reach })
     }
 
     /// Through a channel of the host of the command, which names the host like this.
@@ -83,6 +106,12 @@ impl Reach {
         let by = self.by.clone();
         Box::new(move |patience| match by {
             By::Ssh(ssh, _) => drop(ssh.end(patience)),
+            By::Agent(socket) => {
+                // What was sent last arrives, and the agent ends the connection.
+                let _ = socket.shutdown(Shutdown::Write);
+                dmover_host::tcp::wait_for_end(&socket, patience);
+                let _ = socket.shutdown(Shutdown::Both);
+            }
             By::Command(channel) => channel.cancel("the job has ended"),
         })
     }
@@ -91,6 +120,7 @@ impl Reach {
     pub fn carrier(&self, input: Box<dyn Read + Send>, output: Box<dyn Write + Send>) -> Carrier {
         let protected = match self.by {
             By::Ssh(..) => Protected::Ssh,
+            By::Agent(_) => Protected::Agent,
             By::Command(_) => Protected::Command,
         };
         Carrier { input, output, hang_up: self.hang_up(), protected }
@@ -100,6 +130,7 @@ impl Reach {
     pub fn spare(&self) -> &'static str {
         match self.by {
             By::Ssh(..) => "ssh",
+            By::Agent(_) => "the connection to the agent",
             By::Command(_) => "the host of the command",
         }
     }
@@ -113,6 +144,7 @@ impl Reach {
                 let (errors, agent) = (ssh.errors(), agent.as_ref());
                 Ended { host, status, errors: &errors, agent }.without_hello()
             }
+            By::Agent(_) => self.fatal(&Broken::Ended),
             By::Command(channel) => match channel.receive() {
                 Err(why @ Broken::Cancelled(_)) => self.fatal(&why),
                 _ => self.fatal(&Broken::Ended),
@@ -126,6 +158,11 @@ impl Reach {
         match why {
             Broken::Cancelled(reason) if reason == UNKNOWN_REQUEST => {
                 Fatal::refused(format!("the host '{host}' refuses: {reason}"), ONE_VERSION)
+            }
+            Broken::Cancelled(reason) if reason.starts_with(NOT_ACCEPTED) => {
+                let reason = reason.trim_start_matches(NOT_ACCEPTED);
+                let message = format!("the host '{host}' refuses: {reason}");
+                Fatal::refused(message, "ask the administrator of the agent there")
             }
             Broken::Cancelled(reason) => {
                 Fatal::unavailable(format!("the host '{host}' refuses: {reason}"), AGAIN)

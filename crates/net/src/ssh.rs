@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_host_is_never_an_option() {
-        let host = RemoteHost { user: Some("a@b".into()), name: "::1".into() };
+        let host = RemoteHost { user: Some("a@b".into()), name: "::1".into(), port: None };
         let words = words(&host, &["ssh".into(), "-F".into(), "x y".into()], "exec true");
         let tail = ["-l", "a@b", "--", "::1", "exec true"].map(OsString::from);
         assert!(words.starts_with(&["ssh".into(), "-F".into(), "x y".into(), "-T".into()]));
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_program_that_is_not_there_is_named() {
         let options = SshOptions { program: vec!["/no/such".into()], agent: None };
-        let host = RemoteHost { user: None, name: "h".into() };
+        let host = RemoteHost { user: None, name: "h".into(), port: None };
         let error = Ssh::start(&host, &options, "true").unwrap_err();
         assert!(error.to_string().starts_with("cannot run '/no/such': No such file"), "{error}");
         assert_eq!(error.exit_code().code(), 2);
@@ -204,7 +204,7 @@ mod tests {
             program: ["/bin/sh", "-c", script].map(OsString::from).into(),
             agent: None,
         };
-        let host = RemoteHost { user: None, name: "h".into() };
+        let host = RemoteHost { user: None, name: "h".into(), port: None };
         Ssh::start(&host, &options, "true").unwrap()
     }
 

@@ -6,11 +6,11 @@
 //! connection stays as the spare stream of the pool.
 mod chunk;
 mod dial;
-mod encrypted;
+pub(crate) mod encrypted;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod growth;
-mod handshake;
+pub(crate) mod handshake;
 mod health;
 mod identity;
 mod incoming;

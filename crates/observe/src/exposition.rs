@@ -170,8 +170,35 @@ pub fn of_job(process: &ProcessView, job: Option<&JobView>) -> String {
             1.0,
         );
     }
+    of_connections(&mut families, view);
     of_movers(&mut families, view);
     families.text()
+}
+
+/// Adds what is known of the connections to hosts of SOURCE. Their number is the label: names of trees are no labels.
+fn of_connections(families: &mut Families, view: &JobView) {
+    for (number, (_, known)) in view.connections.iter().enumerate() {
+        let number = number.to_string();
+        let labels = [("job", view.job.as_str()), ("connection", number.as_str())];
+        let seconds = |time: Option<u32>| f64::from(time.unwrap_or(0)) / 1e6;
+        let help = "Data streams of a connection to a host of SOURCE.";
+        families.gauge("dmover_job_streams", help, &labels, f64::from(known.streams));
+        let help = "The smoothed round trip of its data streams.";
+        families.gauge(
+            "dmover_job_round_trip_seconds",
+            help,
+            &labels,
+            seconds(known.round_trip_us),
+        );
+        let help = "The shortest round trip of its data streams.";
+        let least = seconds(known.least_round_trip_us);
+        families.gauge("dmover_job_least_round_trip_seconds", help, &labels, least);
+        let help = "Bytes that both sides have sent over it, as they went over the line.";
+        families.counter("dmover_job_line_bytes_total", help, &labels, known.line_bytes as f64);
+        let help = "Data streams that have ended and were replaced, or will be.";
+        let lost = known.lost_streams as f64;
+        families.counter("dmover_job_lost_streams_total", help, &labels, lost);
+    }
 }
 
 /// Reads the value of one metric of a mover.
@@ -261,9 +288,11 @@ mod tests {
             counters: Counters::default().snapshot(),
             errors: [(ErrorClass::ALL[0].word(), 3)].into(),
             limit: None,
+            connections: Vec::new(),
             movers: None,
         };
         let text = of_job(&ProcessView::default(), Some(&job));
+        assert!(!text.contains("dmover_job_streams"), "{text}");
         for (number, class) in ErrorClass::ALL.iter().enumerate() {
             let count = if number == 0 { 3 } else { 0 };
             let labels = format!("job=\"0123456789ab\",class=\"{}\"", class.word());

@@ -1,4 +1,5 @@
 //! The state of a job and its movers for outside observers: the status file, the metrics endpoint, a terminal.
+use dmover_model::{ConnectionReport, PathBytes};
 use dmover_schedule::sync::{Mutex, MutexGuard};
 use dmover_schedule::time::Instant;
 use serde::{Deserialize, Serialize};
@@ -117,6 +118,8 @@ pub struct JobView {
     pub errors: BTreeMap<&'static str, u64>,
     /// What limits its speed, in one word.
     pub limit: Option<&'static str>,
+    /// The connections to the hosts of its sources, with the SOURCE of each.
+    pub connections: Vec<(PathBytes, ConnectionReport)>,
     /// The movers of the job; `None`: threads of this process.
     pub movers: Option<Vec<MoverView>>,
 }

@@ -2,6 +2,8 @@
 use dmover_model::{Bottleneck, Limit};
 use serde::{Deserialize, Serialize};
 
+use crate::line_limit::{LineFacts, LineLimit, line_limit};
+
 /// Samples of what movers were doing, and the load of the host during that time.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Profile {
@@ -89,6 +91,22 @@ impl Profile {
         say(what.unwrap_or(Bottleneck::Unknown), self.where_most(at_work))
     }
 
+    /// The limit of a job whose SOURCE is on other hosts. `line`: what is known of the connections to them.
+    pub fn limit_over(&self, line: &LineFacts) -> Limit {
+        let limit = self.limit();
+        if !matches!(limit.what, Bottleneck::Source | Bottleneck::Metadata) {
+            return limit;
+        }
+        let what = match line_limit(line) {
+            LineLimit::Window => Bottleneck::Window,
+            LineLimit::Loss => Bottleneck::Loss,
+            _ if line.has_queue() => Bottleneck::Line,
+            // The line has room: the other host does not send faster, or is not asked faster.
+            _ => limit.what,
+        };
+        Limit { what, evidence: format!("{}; {}", limit.evidence, line.words()) }
+    }
+
     /// The activity in which movers spent most of their time.
     fn where_most(&self, at_work: u64) -> String {
         let places = [
@@ -140,6 +158,36 @@ mod tests {
         let free = Profile { processors_busy: Some(0.2), bounded: true, ..profile };
         assert_eq!(what(free), Bottleneck::Cap);
         assert_eq!(what(Profile { idle: 50, ..free }), Bottleneck::Destination);
+    }
+
+    #[test]
+    fn the_line_is_named_if_reading_waits_for_it() {
+        let reads = Profile { source_data: 90, target_data: 10, ..Profile::default() };
+        // 100 MB/s over 50 ms.
+        let free = LineFacts {
+            rate: 1e8,
+            round_trips: Some((0.05, 0.05)),
+            streams: 8,
+            buffer: Some(6 << 20),
+            ..LineFacts::default()
+        };
+        let window = LineFacts { buffer: Some(1 << 20), ..free };
+        let loss = LineFacts { received: (100_000, 1000), ..free };
+        let queue = LineFacts { round_trips: Some((0.08, 0.05)), ..loss };
+        for (line, what) in [
+            (free, Bottleneck::Source),
+            (window, Bottleneck::Window),
+            (loss, Bottleneck::Loss),
+            (queue, Bottleneck::Line),
+        ] {
+            assert_eq!(reads.limit_over(&line).what, what, "{line:?}");
+        }
+        let writes = Profile { source_data: 10, target_data: 90, ..Profile::default() };
+        assert_eq!(writes.limit_over(&window), writes.limit());
+        let said = reads.limit_over(&loss).evidence;
+        let line = "8 data streams carry 95.4 MiB/s at a round trip of 50.0 ms (least 50.0 ms), so \
+            4.77 MiB are on the way, 1.00 % of segments out of order";
+        assert_eq!(said, format!("movers spend 90 % of their time reading; {line}"));
     }
 
     #[test]

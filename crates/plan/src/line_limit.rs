@@ -1,4 +1,5 @@
 //! What limits a connection to another host, from what is known after a measurement.
+use dmover_model::units;
 
 /// What is known. Sizes in bytes, rates in bytes a second.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -15,8 +16,43 @@ pub struct LineFacts {
     pub buffer: Option<u64>,
     /// Segments that this side has sent, and those of them that it has sent again.
     pub segments: (u64, u64),
+    /// Segments that have come, and those of them that came out of order.
+    pub received: (u64, u64),
     /// The bytes were encrypted by this host.
     pub is_encrypted: bool,
+}
+
+impl LineFacts {
+    /// Whether segments wait in a queue of the line, so that it is full.
+    pub fn has_queue(&self) -> bool {
+        self.round_trips.is_some_and(|(round_trip, shortest)| {
+            shortest >= LONG_LEAST_S
+                && round_trip > QUEUE_NONE * shortest
+                && round_trip - shortest >= QUEUE_LEAST_S
+        })
+    }
+
+    /// The evidence, in words.
+    pub fn words(&self) -> String {
+        let rate = format!("{}/s", units::format_iec(self.rate as u64));
+        let Some((round_trip, least)) = self.round_trips else { return rate };
+        let on_its_way = units::format_iec((self.rate * round_trip) as u64);
+        let (all, disordered) = self.received;
+        let lost = if disordered > 0 {
+            format!(
+                ", {:.2} % of segments out of order",
+                100.0 * disordered as f64 / all.max(1) as f64
+            )
+        } else {
+            String::new()
+        };
+        format!(
+            "{} data streams carry {rate} at a round trip of {:.1} ms (least {:.1} ms), so {on_its_way} are on the way{lost}",
+            self.streams,
+            1e3 * round_trip,
+            1e3 * least
+        )
+    }
 }
 
 /// The limit.
@@ -52,10 +88,16 @@ impl LineLimit {
 
 /// A processor counts as the limit from this share on.
 const BUSY_LEAST: f64 = 0.9;
+/// A lost segment lets many others come out of order; some networks do that without a loss.
+const DISORDER_LEAST: f64 = 1e-3;
 /// So many segments have to be lost...
 const LOSS_LEAST: f64 = 1e-4;
 /// ...while round trips are at most so many times the shortest one: then the line has no full queue. The same holds for windows.
 const QUEUE_NONE: f64 = 1.3;
+/// On shorter lines, busy hosts delay more than a queue does.
+const LONG_LEAST_S: f64 = 1e-3;
+/// A shorter delay is that of hosts, such as delayed acknowledgements and busy processors.
+const QUEUE_LEAST_S: f64 = 2e-3;
 /// Half of a buffer is for the kernel's own notes (tcp(7)), so windows are at most as large as the other half. They count as the limit
 /// if so much of them is on its way.
 const WINDOW_SHARE: f64 = 0.8;
@@ -63,9 +105,9 @@ const WINDOW_SHARE: f64 = 0.8;
 /// Names the limit.
 pub fn line_limit(facts: &LineFacts) -> LineLimit {
     // Processors may be busy with other work, so what the kernel says of the streams comes first.
-    if let Some((round_trip, shortest)) = facts.round_trips {
+    if let Some((round_trip, _)) = facts.round_trips {
         // A full queue is the line's own.
-        let has_queue = round_trip > QUEUE_NONE * shortest;
+        let has_queue = facts.has_queue();
         let windows = facts.buffer.map(|buffer| f64::from(facts.streams) * buffer as f64 / 2.0);
         let fills = |windows| facts.rate * round_trip >= WINDOW_SHARE * windows;
         if !has_queue && windows.is_some_and(fills) {
@@ -73,7 +115,9 @@ pub fn line_limit(facts: &LineFacts) -> LineLimit {
         }
         let (sent, again) = facts.segments;
         let share = again as f64 / sent.max(1) as f64;
-        if !has_queue && share >= LOSS_LEAST {
+        let (come, disordered) = facts.received;
+        let disorder = disordered as f64 / come.max(1) as f64;
+        if !has_queue && (share >= LOSS_LEAST || disorder >= DISORDER_LEAST) {
             return LineLimit::Loss;
         }
     }
@@ -104,6 +148,7 @@ mod tests {
             streams: 8,
             buffer: Some(6 << 20),
             segments: (1_000_000, 10),
+            received: (1_000_000, 10),
             is_encrypted: true,
         }
     }
@@ -118,6 +163,7 @@ mod tests {
             (LineFacts { busy: (0.95, 0.1), ..facts() }, LineLimit::Unknown),
             (LineFacts { busy: (1.0, 0.6), buffer: Some(1 << 20), ..facts() }, LineLimit::Window),
             (LineFacts { segments: (1_000_000, 1000), ..facts() }, LineLimit::Loss),
+            (LineFacts { received: (1_000_000, 5000), ..facts() }, LineLimit::Loss),
             (LineFacts { buffer: Some(1 << 20), ..facts() }, LineLimit::Window),
             (LineFacts { buffer: None, ..facts() }, LineLimit::Line),
             (LineFacts { round_trips: None, ..facts() }, LineLimit::Unknown),
@@ -130,5 +176,10 @@ mod tests {
         assert_eq!(line_limit(&full), LineLimit::Line);
         let full = LineFacts { buffer: Some(1 << 20), ..full };
         assert_eq!(line_limit(&full), LineLimit::Line);
+        assert!(full.has_queue());
+        // Loopback, and a short delay on a long line.
+        for round_trips in [(3e-3, 1e-5), (0.051, 0.05), (2.5e-3, 1.5e-3)] {
+            assert!(!LineFacts { round_trips: Some(round_trips), ..full }.has_queue());
+        }
     }
 }

@@ -24,7 +24,7 @@ pub mod placement;
 mod remote;
 mod reorder_buffer;
 mod seal;
-mod secret;
+pub mod secret;
 mod signer;
 mod streams;
 mod tls;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// What a trusted file must not allow to other users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Guard {
+pub enum Guard {
     /// It holds a secret: no other user may read it.
     Secret,
     /// It names the keys to trust: only its owner may write it. Its owner may also be root.
@@ -18,7 +18,7 @@ pub(crate) enum Guard {
 ///
 /// # Errors
 /// The file cannot be read, or must not be trusted.
-pub(crate) fn read(path: &Path, guard: Guard, what: &str, hint: &str) -> Result<String, Fatal> {
+pub fn read(path: &Path, guard: Guard, what: &str, hint: &str) -> Result<String, Fatal> {
     let shown = path.display();
     let fail = |error: std::io::Error| Fatal::refused(format!("{what} '{shown}': {error}"), hint);
     let mut file = std::fs::File::open(path).map_err(fail)?;
@@ -71,7 +71,7 @@ pub(crate) fn check_directory(path: &Path, what: &str) -> Result<(), Fatal> {
 }
 
 /// Writes a file atomically; it never has wider permissions than `mode`.
-pub(crate) fn write(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
+pub fn write(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
     let new = path.with_extension("new");
     let _ = std::fs::remove_file(&new);
     let mut options = std::fs::OpenOptions::new();

@@ -5,7 +5,7 @@ use dmover_net::connection::{Broken, Channel};
 use dmover_net::frame::PAYLOAD_MAX;
 use dmover_schedule::thread;
 use dmover_schedule::time::Instant;
-use dmover_wire::agent::{Measured, Request};
+use dmover_wire::agent::{Measured, NOT_ACCEPTED, Request};
 use dmover_wire::{decode, encode};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -72,7 +72,7 @@ pub fn measure(agent: &RemoteAgent, what: Measure, time: Duration) -> Result<Mov
     });
     done.map_err(|why| match why {
         // The agent has said what is wrong there.
-        Broken::Cancelled(words) => Fatal::refused(
+        Broken::Cancelled(words) if !words.starts_with(NOT_ACCEPTED) => Fatal::refused(
             format!("the host '{}' cannot measure: {words}", agent.host()),
             "name a directory in which you may write, on a local file system of that host",
         ),

@@ -24,6 +24,8 @@ use crate::sources::SharedOptions;
 
 /// SIGHUP.
 const HANGUP: i32 = 1;
+/// The signals that a job gets: SIGHUP, SIGINT, SIGUSR1 and SIGTERM (signal(7)).
+const PASSED_ON: [i32; 4] = [HANGUP, 2, 10, 15];
 /// How much output is sent in one message.
 const OUTPUT_BYTES: usize = 64 << 10;
 
@@ -133,8 +135,10 @@ impl Delegated {
             loop {
                 match channel.receive() {
                     Ok(Some(message)) => {
-                        if let Ok(signal) = decode(&message) {
-                            each(signal);
+                        // Others would stop or end this process in another way.
+                        match decode(&message) {
+                            Ok(signal) if PASSED_ON.contains(&signal) => each(signal),
+                            _ => tracing::warn!("a signal that is not passed on"),
                         }
                     }
                     Ok(None) => return,

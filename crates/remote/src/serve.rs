@@ -1,5 +1,6 @@
 //! The far side: serves one tree of this host.
-use dmover_model::{EntryKind, FollowLinks, PathBytes};
+use dmover_engine::Bounds;
+use dmover_model::{EntryKind, Fatal, FollowLinks, PathBytes};
 use dmover_net::agent::{self, Role, Service};
 use dmover_net::connection::{Broken, Channel, bytes};
 use dmover_net::hello::{Hello, Refusal};
@@ -7,8 +8,8 @@ use dmover_net::relay::Relay;
 use dmover_schedule::sync::RwLock;
 use dmover_tree::RemoteRoot;
 use dmover_wire::agent::{
-    Begin, Begun, BegunShared, Inspection, RelayAnswer, RelayOrder, Request, RootKind, SharedMount,
-    UNKNOWN_REQUEST,
+    Begin, Begun, BegunShared, Inspection, Measure, NOT_ACCEPTED, RelayAnswer, RelayOrder, Request,
+    RootKind, SharedMount, UNKNOWN_REQUEST,
 };
 use dmover_wire::{decode, encode};
 use std::sync::{Arc, PoisonError};
@@ -48,6 +49,8 @@ pub struct TreeService {
     follow: Option<FollowLinks>,
     /// How this side greets a third host that reads the root as well; `None`: none does.
     third: Option<Introduction>,
+    /// The trees and verbs that the other side may use.
+    bounds: Bounds,
     measured: measure::Written,
     /// What the pass that began last reads.
     tree: RwLock<Option<Arc<Tree>>>,
@@ -56,14 +59,20 @@ pub struct TreeService {
 impl TreeService {
     /// Serves the root at a path. Nothing is opened before the other side begins.
     pub fn new(path: PathBytes) -> Self {
-        let (tree, measured) = Default::default();
-        Self { path, follow: None, third: None, measured, tree }
+        let (tree, measured, bounds) = Default::default();
+        Self { path, follow: None, third: None, bounds, measured, tree }
     }
 
     /// The same, also for a third host if the other side asks for that.
     #[must_use]
     pub fn introduced(self, introduction: Introduction) -> Self {
         Self { third: Some(introduction), ..self }
+    }
+
+    /// The same within limits.
+    #[must_use]
+    pub fn within(self, bounds: Bounds) -> Self {
+        Self { bounds, ..self }
     }
 
     /// Serves a root to a host that may read nothing but what the job of this host names. `follow`: which symbolic links the job
@@ -83,7 +92,11 @@ impl TreeService {
                 let hint = "use one version of dmover on all hosts".into();
                 return Err(Refusal { message: "this host only reads".into(), hint });
             }
-            Ok(Role::Serves(Arc::new(Self::following(self.path.clone(), follow))))
+            let ports =
+                peer.offer.as_ref().map_or(Ok(()), |offer| self.bounds.check_ports(offer.ports));
+            ports.map_err(|why| Refusal { message: why.to_string(), hint: why.hint() })?;
+            let service = Self::following(self.path.clone(), follow);
+            Ok(Role::Serves(Arc::new(service.within(self.bounds.clone()))))
         });
         tracing::debug!(?end, "the connection of a third host ends");
         channel.cancel("it was closed");
@@ -95,6 +108,9 @@ impl TreeService {
         let Some(Introduction { addresses, .. }) = &self.third else {
             return Err(Broken::Cancelled(ONE_OTHER.into()));
         };
+        let checked = self.bounds.check_verb("relay");
+        let checked = checked.and_then(|()| self.bounds.check_ports(order.ports));
+        checked.map_err(|why| not_accepted(&why))?;
         let (answer, relay) = match Relay::start(order) {
             Ok((relay, port)) => {
                 (RelayAnswer::Listens { port, addresses: addresses.clone() }, Some(relay))
@@ -109,6 +125,11 @@ impl TreeService {
     }
 
     fn inspect(&self) -> Inspection {
+        let path = self.path.to_path();
+        if let Err(why) = self.bounds.trees().check_look(&path) {
+            let kind = RootKind::Unknown(why.to_string());
+            return Inspection { kind, free_bytes: None, is_writable: false };
+        }
         let kind = match dmover_local::root::kind_of_path(&self.path) {
             Ok(Some(EntryKind::Directory)) => RootKind::Directory,
             Ok(Some(EntryKind::File)) => RootKind::File,
@@ -116,11 +137,11 @@ impl TreeService {
             Ok(None) => RootKind::Missing,
             Err(error) => RootKind::Unknown(error.to_string()),
         };
-        let path = self.path.to_path();
         Inspection {
             kind,
             free_bytes: dmover_host::free_bytes(&path),
-            is_writable: dmover_host::may_write(&path),
+            is_writable: dmover_host::may_write(&path)
+                && self.bounds.trees().check_place(&path).is_ok(),
         }
     }
 
@@ -128,13 +149,35 @@ impl TreeService {
         if self.follow.is_some_and(|follow| follow != begin.follow) {
             return Err(Broken::Cancelled("the job follows other symbolic links".into()));
         }
-        let (tree, root) = match Tree::open(&self.path, begin, numbering) {
+        let (is_limited, mut begin) = (!self.bounds.trees().is_everything(), begin);
+        let follows = || {
+            let message = "the agent follows no symbolic links, which may lead out of its trees";
+            tracing::warn!("refused a tree: the client wants symbolic links to be followed");
+            let hint = "omit -L and --dereference-args, or name what the link leads to";
+            Begun::Refused { message: message.into(), hint: hint.into() }
+        };
+        let follows_root = is_limited && begin.follow == FollowLinks::Arguments;
+        if follows_root {
+            // What is no link is the same without following.
+            begin.follow = FollowLinks::Never;
+        }
+        if is_limited && begin.follow != FollowLinks::Never {
+            return Ok(follows());
+        }
+        let bounds = self.bounds.trees();
+        let (tree, root) = match Tree::open(&self.path, begin, (numbering, bounds)) {
             Ok(opened) => opened,
             Err(why) => {
+                // The kernel would only say that it does not permit that, and only of what is there.
+                let why = bounds.check_look(&self.path.to_path()).err().unwrap_or(why);
+                tracing::warn!(path = %self.path.to_path().display(), "refused a tree: {why}");
                 let (message, hint) = (why.to_string(), why.hint());
                 return Ok(Begun::Refused { message, hint });
             }
         };
+        if follows_root && root.metadata.kind == EntryKind::Symlink {
+            return Ok(follows());
+        }
         let clock = tree.clock();
         // A job may need another pass, which reads the tree as it is then. Requests of the last pass keep what they have.
         *self.tree.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(tree));
@@ -150,6 +193,36 @@ impl TreeService {
     fn tree(&self) -> Option<Arc<Tree>> {
         self.tree.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// A request without the wish to follow symbolic links.
+fn unfollowed(mut request: Request) -> Request {
+    match &mut request {
+        Request::Open { follows, .. }
+        | Request::Enter { follows, .. }
+        | Request::List { follows, .. }
+        | Request::Look { follows, .. }
+        | Request::Attributes { follows, .. }
+        | Request::Heads { follows, .. } => *follows = false,
+        Request::Content { file, .. }
+        | Request::NextData { file, .. }
+        | Request::Now { file }
+        | Request::Digests { file, .. }
+        | Request::Changed { file, .. } => file.follows = false,
+        Request::Inspect
+        | Request::Begin(_)
+        | Request::BeginShared(_)
+        | Request::Connect { .. }
+        | Request::Relay(_)
+        | Request::Measure(_)
+        | Request::Walk { .. } => {}
+    }
+    request
+}
+
+fn not_accepted(why: &Fatal) -> Broken {
+    tracing::warn!("refused a request: {why}");
+    Broken::Cancelled(format!("{NOT_ACCEPTED}{why}"))
 }
 
 impl Service for TreeService {
@@ -172,6 +245,11 @@ impl Service for TreeService {
             Request::Connect { follow } => self.connect(follow, channel),
             Request::Relay(order) => self.relay(order, channel),
             Request::Measure(what) if self.third.is_some() => {
+                self.bounds.check_verb("bench").map_err(|why| not_accepted(&why))?;
+                if matches!(what, Measure::Write | Measure::Read(_)) {
+                    let trees = self.bounds.trees();
+                    trees.check_place(&self.path.to_path()).map_err(|why| not_accepted(&why))?;
+                }
                 self.measured.serve(what, &self.path, channel)
             }
             Request::Measure(_) => Err(Broken::Cancelled(ONE_OTHER.into())),
@@ -188,7 +266,7 @@ impl Tree {
     /// Answers a request about the tree.
     fn serve(&self, request: Request, channel: &Channel) -> Result<(), Broken> {
         let tree = self;
-        match request {
+        match if tree.is_limited { unfollowed(request) } else { request } {
             Request::Inspect
             | Request::Begin(_)
             | Request::BeginShared(_)

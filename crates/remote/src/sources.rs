@@ -46,7 +46,7 @@ impl RemoteTrees for Sources {
         }
         let shared = SharedOptions::of(&self.options, 1 + others.len() as u32)?;
         let hosts = std::iter::once(host).chain(others).map(|host| {
-            let named = PathBytes([host.shown().as_bytes(), b":", &path.0].concat());
+            let named = host.place(&path);
             let (path, options) = (path.clone(), shared.each.clone());
             let connect: Connect =
                 Box::new(move || Ok(Arc::new(RemoteAgent::connect(&host, &path, &options)?)));

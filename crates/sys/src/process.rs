@@ -22,6 +22,23 @@ pub fn kill_with_parent(command: &mut std::process::Command) {
     unsafe { command.pre_exec(prepare) };
 }
 
+/// Has a child react to signals as usual, whichever this process ignores.
+#[allow(unsafe_code)]
+pub fn with_usual_signals(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt;
+    let prepare = || {
+        for signal in
+            [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2]
+        {
+            // SAFETY: it changes one disposition of the child, and may be called between fork(2) and execve(2) (signal-safety(7)).
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: the closure makes system calls only; it neither allocates nor takes a lock.
+    unsafe { command.pre_exec(prepare) };
+}
+
 /// Has a child ignore the interrupt key of the terminal that it shares with this process (SIGINT of signal(7)). It does so
 /// until it decides otherwise.
 #[allow(unsafe_code)]

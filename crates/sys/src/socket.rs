@@ -16,6 +16,14 @@ struct RawInfo {
     rates: [u64; 4],
     /// From `tcpi_segs_out` to `tcpi_data_segs_out`.
     segments: [u32; 6],
+    /// From `tcpi_delivery_rate` to `tcpi_sndbuf_limited`.
+    times: [u64; 4],
+    /// From `tcpi_delivered` to `tcpi_delivered_ce`.
+    delivered: [u32; 2],
+    /// From `tcpi_bytes_sent` to `tcpi_bytes_retrans`.
+    sent: [u64; 2],
+    /// From `tcpi_dsack_dups` to `tcpi_rcv_ooopack` (Linux 5.4).
+    disorder: [u32; 3],
 }
 
 /// The place of `tcpi_rtt` and `tcpi_total_retrans` among the words.
@@ -24,9 +32,12 @@ const TOTAL_RETRANS: usize = 23;
 /// The place of `tcpi_bytes_acked` and `tcpi_bytes_received` among the rates.
 const BYTES_ACKED: usize = 2;
 const BYTES_RECEIVED: usize = 3;
-/// The place of `tcpi_min_rtt` and `tcpi_data_segs_out` among the segments.
+/// The place of `tcpi_min_rtt`, `tcpi_data_segs_in` and `tcpi_data_segs_out` among the segments.
 const MIN_RTT: usize = 3;
+const DATA_SEGS_IN: usize = 4;
 const DATA_SEGS_OUT: usize = 5;
+/// The place of `tcpi_rcv_ooopack`.
+const RCV_OOOPACK: usize = 2;
 
 /// What the kernel knows of a TCP connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,6 +50,10 @@ pub struct TcpInfo {
     pub retransmits: u32,
     /// Segments with data that were sent, also those that were sent again.
     pub segments: u32,
+    /// Segments with data that have come.
+    pub received_segments: u32,
+    /// Those of them that came out of order; 0 on kernels that do not count them.
+    pub disordered_segments: u32,
     /// Bytes that the other side has acknowledged.
     pub acknowledged_bytes: u64,
     /// Bytes that have come.
@@ -72,6 +87,8 @@ pub fn tcp_info(socket: impl AsFd) -> Result<TcpInfo> {
         least_round_trip_us: raw.segments[MIN_RTT],
         retransmits: raw.words[TOTAL_RETRANS],
         segments: raw.segments[DATA_SEGS_OUT],
+        received_segments: raw.segments[DATA_SEGS_IN],
+        disordered_segments: raw.disorder[RCV_OOOPACK],
         acknowledged_bytes: raw.rates[BYTES_ACKED],
         received_bytes: raw.rates[BYTES_RECEIVED],
     })
@@ -96,6 +113,7 @@ mod tests {
         assert!(info.round_trip_us >= info.least_round_trip_us, "{info:?}");
         assert!(info.least_round_trip_us < 1_000_000, "{info:?}");
         assert_eq!((info.segments, info.retransmits), (1, 0), "{info:?}");
+        assert_eq!((info.received_segments, info.disordered_segments), (1, 0), "{info:?}");
         // The first segment counts, which opened the connection.
         assert!((1000..=1001).contains(&info.acknowledged_bytes), "{info:?}");
         assert_eq!(info.received_bytes, 1, "{info:?}");

@@ -186,6 +186,9 @@ pub enum RelayAnswer {
     Refuses(String),
 }
 
+/// What begins the reason for a request that the configuration of the agent does not permit.
+pub const NOT_ACCEPTED: &str = "not accepted: ";
+
 /// Why a request is refused that this version does not have.
 pub const UNKNOWN_REQUEST: &str = "this version does not have this request";
 

@@ -16,6 +16,19 @@ pub struct PlaceArgs {
     pub state_dir: Option<OsString>,
 }
 
+/// Option for jobs that another host runs.
+#[derive(Debug, Args)]
+pub struct ElsewhereArgs {
+    /// Host that runs the job, for jobs that --detach has left there
+    ///
+    /// HOST is a name or an address for ssh, or dmover://HOST[:PORT] of an agent that listens.
+    #[arg(long, value_name = "[USER@]HOST", value_hint = clap::ValueHint::Hostname)]
+    pub at: Option<OsString>,
+    /// ssh command, with options
+    #[arg(long, value_name = "COMMAND", default_value = "ssh", requires = "at")]
+    pub ssh_command: String,
+}
+
 /// Arguments of `jobs`.
 #[derive(Debug, Args)]
 pub struct JobsArgs {
@@ -37,6 +50,9 @@ pub struct JobsArgs {
     /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
+    /// The host of the job.
+    #[command(flatten)]
+    pub elsewhere: ElsewhereArgs,
 }
 
 impl JobsArgs {
@@ -61,6 +77,9 @@ pub struct StatusArgs {
     /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
+    /// The host of the job.
+    #[command(flatten)]
+    pub elsewhere: ElsewhereArgs,
 }
 
 /// Arguments of `top`.
@@ -102,6 +121,9 @@ pub struct WaitArgs {
     /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
+    /// The host of the job.
+    #[command(flatten)]
+    pub elsewhere: ElsewhereArgs,
 }
 
 /// Arguments of `logs`.
@@ -121,6 +143,9 @@ pub struct LogsArgs {
     /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
+    /// The host of the job.
+    #[command(flatten)]
+    pub elsewhere: ElsewhereArgs,
 }
 
 /// Arguments of `pause` and `cancel`.
@@ -134,6 +159,9 @@ pub struct PauseArgs {
     /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
+    /// The host of the job.
+    #[command(flatten)]
+    pub elsewhere: ElsewhereArgs,
 }
 
 /// Arguments of `resume` and `retry`.
@@ -150,6 +178,9 @@ pub struct ResumeArgs {
     /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
+    /// The host of the job.
+    #[command(flatten)]
+    pub elsewhere: ElsewhereArgs,
 }
 
 /// Arguments of `standby`.
@@ -191,6 +222,9 @@ pub struct ErrorsArgs {
     /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
+    /// The host of the job.
+    #[command(flatten)]
+    pub elsewhere: ElsewhereArgs,
 }
 
 /// Arguments of `history`.
@@ -207,6 +241,9 @@ pub struct HistoryArgs {
     /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
+    /// The host of the job.
+    #[command(flatten)]
+    pub elsewhere: ElsewhereArgs,
 }
 
 /// Arguments of `cleanup`.

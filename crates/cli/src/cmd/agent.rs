@@ -3,43 +3,41 @@ use dmover_job::quote::quoted;
 use dmover_model::{ExitCode as Code, Fatal, PathBytes, units};
 use dmover_net::agent::{AgentEnd, Role};
 use dmover_net::connection::Broken;
-use dmover_net::hello::{Hello, NoHello};
+use dmover_net::hello::{Hello, NoHello, Refusal};
 use dmover_net::install::{Installed, Limits, install, this_machine};
 use dmover_net::{
     ConnectOptions, Endpoint, Inspection, RemoteAgent, RemoteHost, RootKind, SshOptions,
 };
 use dmover_remote::{Introduction, TreeService};
 use dmover_schedule::time::Instant;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::delegated;
-use super::run::{Log, exit, open_log};
-use crate::args::{AgentArgs, LogFormatArg};
+use super::remote::{VERSION, login_limit, ssh_options};
+use super::run::{Log, exit, log_to_agent, open_log};
+use super::{confined, delegated, identity};
+use crate::args::{AgentArgs, IdentityArgs, LogFormatArg};
 use crate::config::environment;
-use crate::print::{failure, is_conversation, json, line, one_line, say};
+use crate::print::{failure, json, line, one_line, say};
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The limit for a login without a user who could be asked for a password.
-const LOGIN_WITHIN: Duration = Duration::from_mins(1);
+mod clients;
+mod listen;
+
 /// How often the round trip is measured; the fastest one counts.
 const ROUND_TRIPS: u32 = 5;
 
 pub(crate) fn run(args: &AgentArgs) -> ExitCode {
     let log = Log { file: None, format: LogFormatArg::Text, verbose: 1 };
-    if let Err(message) = open_log(&log, args.verbose) {
+    let logs = args.verbose || args.listen.is_some();
+    let opened = if args.confined.is_some() { log_to_agent() } else { open_log(&log, logs) };
+    if let Err(message) = opened {
         failure(&message, "correct $DMOVER_LOG");
         return exit(Code::Usage);
     }
-    let done = match (&args.install, &args.check) {
-        (Some(host), _) => install_at(host, args),
-        (None, Some(place)) => check(place, args),
-        (None, None) => serve(),
-    };
-    match done {
+    match act(args) {
         Ok(()) => exit(Code::Done),
         Err(error) => {
             failure(&one_line(&error.to_string()), &one_line(&error.hint()));
@@ -48,20 +46,37 @@ pub(crate) fn run(args: &AgentArgs) -> ExitCode {
     }
 }
 
-fn ssh(args: &AgentArgs) -> SshOptions {
-    let program = args.ssh_command.split_whitespace().map(OsString::from).collect();
-    let agent = args.agent.as_deref().map(PathBytes::from);
-    SshOptions { program, agent }
+fn act(args: &AgentArgs) -> Result<(), Fatal> {
+    let AgentArgs { install, check, listen, identity: options, .. } = args;
+    let IdentityArgs { trust, identity: file, .. } = options;
+    if let Some(host) = install {
+        install_at(host, args)
+    } else if let Some(place) = check {
+        self::check(place, args)
+    } else if let Some(file) = listen {
+        listen::listen(file)
+    } else if let Some(host) = trust {
+        identity::trust(host, options.fingerprint)
+    } else if options.make_identity {
+        identity::make(file.as_deref(), Duration::from_millis(options.valid_for))
+    } else if options.show_identity {
+        identity::show(file.as_deref())
+    } else {
+        serve(args.confined.as_deref())
+    }
 }
 
-/// `None`: a user can be asked for a password, and takes any time.
-fn login_limit() -> Option<Duration> {
-    (!is_conversation()).then_some(LOGIN_WITHIN)
+fn ssh(args: &AgentArgs) -> SshOptions {
+    ssh_options(&args.ssh_command, args.agent.as_deref())
 }
 
 /// `--install`.
 fn install_at(host: &OsStr, args: &AgentArgs) -> Result<(), Fatal> {
     let host = RemoteHost::parse(host)?;
+    if host.port.is_some() {
+        let message = format!("'{}' is an agent that runs already", host.shown());
+        return Err(Fatal::refused(message, "name the host as ssh reaches it"));
+    }
     let unreadable = |error: std::io::Error| {
         Fatal::refused(format!("cannot read this program: {error}"), "install it here again")
     };
@@ -93,16 +108,11 @@ fn install_at(host: &OsStr, args: &AgentArgs) -> Result<(), Fatal> {
 /// `--check`.
 fn check(place: &OsStr, args: &AgentArgs) -> Result<(), Fatal> {
     // A host alone is no endpoint of a job, but it is enough here. The home directory stands for it.
-    let (host, path) = match Endpoint::parse(place)? {
-        Endpoint::Remote(remote) => {
-            let remote = remote.one_host("check them one by one")?;
-            (remote.host, Some(remote.path))
-        }
-        Endpoint::Local(_) => (RemoteHost::parse(place)?, None),
-    };
+    let (host, path) = Endpoint::host_of(place, "check them one by one")?;
     let root = path.clone().unwrap_or_else(|| PathBytes(b".".to_vec()));
     let mut options = ConnectOptions::new(ssh(args), VERSION);
     options.hello_within = login_limit();
+    options.credentials = identity::credentials();
     let agent = RemoteAgent::connect(&host, &root, &options)?;
     let mut found = agent.inspect()?;
     let mut fastest = Duration::MAX;
@@ -218,11 +228,21 @@ fn for_third_hosts() -> Vec<String> {
     all
 }
 
+fn refusal(why: &Fatal) -> Refusal {
+    Refusal { message: why.to_string(), hint: why.hint() }
+}
+
 /// `--stdio`.
-fn serve() -> Result<(), Fatal> {
+fn serve(confined: Option<&str>) -> Result<(), Fatal> {
     if std::io::stdin().is_terminal() {
         let message = "'dmover agent --stdio' is run by dmover on another host";
         return Err(Fatal::refused(message, "to try it, run 'dmover agent --check HOST' there"));
+    }
+    // Before anything is opened for the client, and before there is another thread.
+    let confinement = confined.map(confined::become_user).transpose()?;
+    let entered = confinement.map_or(Ok(()), confined::enter);
+    if let Err(error) = &entered {
+        tracing::warn!("{error}");
     }
     let streams = dmover_host::process::take_stdin()
         .and_then(|input| Ok((input, dmover_host::process::take_stdout()?)));
@@ -241,16 +261,26 @@ fn serve() -> Result<(), Fatal> {
     dmover_host::process::raise_open_files();
     let introduction = Introduction { hello: own.clone(), addresses: for_third_hosts() };
     let end = dmover_net::agent::run(input, output, (own, addresses()), |peer| {
+        let ports =
+            peer.offer.as_ref().map_or(Ok(()), |offer| confined::bounds().check_ports(offer.ports));
+        entered.and(ports).map_err(|why| refusal(&why))?;
         Ok(if peer.serves {
             Role::Asks(Box::new(delegated::run))
         } else {
-            Role::Serves(Arc::new(TreeService::new(peer.root.clone()).introduced(introduction)))
+            let service = TreeService::new(peer.root.clone()).introduced(introduction);
+            Role::Serves(Arc::new(service.within(confined::bounds())))
         })
     });
     tracing::debug!(?end, "the agent ends");
     let lost = |message: String| Err(Fatal::unavailable(message, "the other host says more"));
     match end {
         AgentEnd::Over(Broken::Closed) | AgentEnd::Refused(_) => Ok(()),
+        // Nobody waits for the reason.
+        AgentEnd::Over(Broken::Ended) | AgentEnd::NoHello(NoHello::Nothing)
+            if confined.is_some() =>
+        {
+            Ok(())
+        }
         AgentEnd::NoHello(NoHello::Text(_) | NoHello::Nothing | NoHello::Damaged) => {
             let message = "standard input does not come from dmover on another host";
             Err(Fatal::refused(message, "to try it, run 'dmover agent --check HOST' there"))

@@ -35,17 +35,7 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
 }
 
 fn bench(args: &BenchArgs) -> Result<(), Fatal> {
-    let (host, path) = match Endpoint::parse(&args.host)? {
-        Endpoint::Remote(remote) => {
-            let remote = remote.one_host("measure them one by one")?;
-            (remote.host, Some(remote.path))
-        }
-        Endpoint::Local(_) if args.host.as_encoded_bytes().contains(&b'/') => {
-            let message = format!("'{}' is a path of this host", args.host.to_string_lossy());
-            return Err(Fatal::refused(message, "name a host that ssh reaches, or HOST:PATH"));
-        }
-        Endpoint::Local(_) => (RemoteHost::parse(&args.host)?, None),
-    };
+    let (host, path) = Endpoint::host_of(&args.host, "measure them one by one")?;
     let root = path.clone().unwrap_or_else(|| PathBytes(b".".to_vec()));
     let agent = RemoteAgent::connect(&host, &root, &connect_options(&args.remote))?;
     if let Some(path) = &path {
@@ -202,6 +192,7 @@ fn facts(
         round_trips: round_trips.map(|(usual, least)| (seconds(usual), seconds(least))),
         streams: known.streams,
         buffer: buffers,
+        received: (0, 0),
         segments: if sends {
             (known.segments.saturating_sub(before.0), known.retransmits.saturating_sub(before.1))
         } else {

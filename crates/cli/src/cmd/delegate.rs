@@ -47,18 +47,28 @@ pub(super) fn run(spec: &JobSpec, remote: &RemoteArgs, limits: &Limits<'_>) -> O
         Ok(Endpoint::Local(_)) => return None,
         Err(error) => return Some(failed(&error)),
     };
-    let refused = limits.refuse().and_then(|()| several_refused(spec, &destination, remote));
-    let ended = refused.and_then(|()| delegate(spec, &destination, &connect_options(remote)));
+    let refused = limits.refuse(spec).and_then(|()| several_refused(spec, &destination, remote));
+    let stays = !limits.is_detached();
+    let ended =
+        refused.and_then(|()| delegate(spec, &destination, (&connect_options(remote), stays)));
     Some(ended.unwrap_or_else(|error| failed(&error)))
 }
 
 impl Limits<'_> {
-    fn refuse(&self) -> Result<(), Fatal> {
+    fn is_detached(&self) -> bool {
+        self.job.is_some_and(|job| job.detach)
+    }
+
+    fn refuse(&self, spec: &JobSpec) -> Result<(), Fatal> {
         let Self { output, job, fleet, others } = self;
+        if self.is_detached() && !spec.sources_are_remote {
+            let message =
+                "--detach needs a SOURCE on another host, too: this host would have to stay";
+            return Err(Fatal::refused(message, "omit it, and use '&' in the shell"));
+        }
         let own = [
             ("--log-file", output.log_file.is_some()),
             ("--errors-to", output.errors_to.is_some()),
-            ("--detach", job.is_some_and(|job| job.detach)),
             ("--notify", job.is_some_and(|job| job.notify.is_some())),
             ("--broker", fleet.broker.is_some()),
             ("--metrics", fleet.metrics.is_some()),
@@ -95,6 +105,18 @@ struct Sources {
 }
 
 impl Sources {
+    /// The same for a job that reads them without this host.
+    fn without_this_host(spec: &JobSpec, destination: &RemotePath) -> Result<Option<Self>, Fatal> {
+        if !destination.others.is_empty() {
+            let message = "--detach does not work with a DEST on several hosts";
+            return Err(Fatal::refused(message, "omit it, or name one host"));
+        }
+        let remote: Vec<RemotePath> = spec.sources.iter().map(there).collect::<Result<_, _>>()?;
+        let is_there = remote.iter().all(|source| source.hosts().eq([&destination.host]));
+        let named = remote.into_iter().map(|source| source.typed).collect();
+        Ok((!is_there).then_some(Self { named, served: Vec::new() }))
+    }
+
     /// `None`: all of them are on the host of DEST, which needs nothing from here.
     fn of(
         spec: &JobSpec,
@@ -207,9 +229,13 @@ fn shown_host(typed: &RemotePath) -> PathBytes {
 fn delegate(
     spec: &JobSpec,
     destination: &RemotePath,
-    options: &ConnectOptions,
+    (options, stays): (&ConnectOptions, bool),
 ) -> Result<ExitCode, Fatal> {
-    let sources = Sources::of(spec, &destination.host, options)?;
+    let sources = if stays {
+        Sources::of(spec, &destination.host, options)?
+    } else {
+        Sources::without_this_host(spec, destination)?
+    };
     let mut there = spec.clone();
     there.destination = destination.path.clone();
     there.host = Some(shown_host(destination));
@@ -228,7 +254,9 @@ fn delegate(
         words: words_as_typed().iter().map(|word| PathBytes::from(word.as_os_str())).collect(),
         spec: serde_json::to_string(&there).expect("a job has a form in JSON"),
         typed: spec.sources.clone(),
-        columns: screen::is_there().then(|| u16::try_from(screen::columns()).unwrap_or(80)),
+        // What stays draws on no terminal.
+        columns: (stays && screen::is_there())
+            .then(|| u16::try_from(screen::columns()).unwrap_or(80)),
     };
     let third_party = there.sources_are_remote && spec.sources_are_remote;
     let mut streams = options.streams.settings.clone();

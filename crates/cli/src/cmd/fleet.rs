@@ -266,7 +266,7 @@ pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
         return exit(Code::Usage);
     }
     dmover_host::process::clear_umask();
-    let bounds = match Bounds::new(&paths(&args.allow_root), args.allow_verb.clone()) {
+    let bounds = match Bounds::of_mover(&paths(&args.allow_root), args.allow_verb.clone()) {
         Ok(bounds) => bounds,
         Err(error) => return fail(&error),
     };

@@ -6,17 +6,20 @@ use dmover_net::{
     Compression, ConnectOptions, Notice, Protection, SshOptions, StreamOptions, StreamSettings,
 };
 use dmover_remote::{Sources, WithHead};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::identity::credentials;
 use crate::args::{CompressArg, EncryptArg, FleetArgs, RemoteArgs, StreamsArg};
 use crate::print::{is_conversation, one_line, say};
 
 /// How the hosts of a job are reached.
 pub(super) fn connect_options(args: &RemoteArgs) -> ConnectOptions {
-    let mut options = ConnectOptions::new(ssh_options(args), VERSION);
+    let mut options =
+        ConnectOptions::new(ssh_options(&args.ssh_command, args.agent.as_deref()), VERSION);
     options.hello_within = login_limit();
+    options.credentials = credentials();
     options.streams =
         StreamOptions { settings: stream_settings(args), relayed: Vec::new(), notice: told() };
     options.relays = args.relay.iter().map(|chain| chain.0.clone()).collect();
@@ -60,15 +63,14 @@ pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The limit for a login without a user who could be asked for a password.
 pub(super) const LOGIN_WITHIN: Duration = Duration::from_mins(1);
 
-/// How ssh and the agent are started.
-fn ssh_options(args: &RemoteArgs) -> SshOptions {
-    let program = args.ssh_command.split_whitespace().map(OsString::from).collect();
-    let agent = args.agent.as_deref().map(PathBytes::from);
-    SshOptions { program, agent }
+/// How ssh and the agent are started: `--ssh-command` and `--agent`.
+pub(super) fn ssh_options(command: &str, agent: Option<&OsStr>) -> SshOptions {
+    let program = command.split_whitespace().map(OsString::from).collect();
+    SshOptions { program, agent: agent.map(PathBytes::from) }
 }
 
 /// `None`: a user can be asked for a password, and takes any time.
-fn login_limit() -> Option<Duration> {
+pub(super) fn login_limit() -> Option<Duration> {
     (!is_conversation()).then_some(LOGIN_WITHIN)
 }
 

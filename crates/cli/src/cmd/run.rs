@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{delegated, detach};
 use crate::args::{LogFormatArg, OutputArgs, StateArgs};
@@ -164,10 +165,15 @@ impl Write for Watched {
     }
 }
 
+/// The log of a process is started once.
+static IS_STARTED: AtomicBool = AtomicBool::new(false);
+
 /// Starts the log if one is wanted.
 pub(super) fn open_log(args: &Log<'_>, wanted: bool) -> Result<(), String> {
     let filter = environment("DMOVER_LOG").map(|f| f.to_string_lossy().into_owned());
-    if filter.is_none() && !wanted {
+    // The agent, as which this process was started, may have one.
+    let is_of_agent = delegated::is_this() && IS_STARTED.load(Ordering::Relaxed);
+    if is_of_agent || (filter.is_none() && !wanted) {
         return Ok(());
     }
     let file: Option<Box<dyn Write + Send>> = match args.file {
@@ -190,7 +196,18 @@ pub(super) fn open_log(args: &Log<'_>, wanted: bool) -> Result<(), String> {
         2 => "debug",
         _ => "trace",
     };
-    start_log(file, format, filter.as_deref().unwrap_or(level))
+    start_log(file, format, filter.as_deref().unwrap_or(level))?;
+    IS_STARTED.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Starts the log of a process that serves a client of an agent: it goes to the agent, also when standard error goes to the client.
+pub(super) fn log_to_agent() -> Result<(), String> {
+    let errors = dmover_host::process::another_stderr().map_err(|error| error.to_string())?;
+    let filter = environment("DMOVER_LOG").unwrap_or_else(|| "warn".into());
+    start_log(Some(Box::new(errors)), LogFormat::Text, &filter.to_string_lossy())?;
+    IS_STARTED.store(true, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Installs signal handlers that stop the job.

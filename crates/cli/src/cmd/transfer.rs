@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::confined;
 use super::fleet;
 use super::fleet::Around;
 use super::jobs::refuse_label;
@@ -95,7 +96,8 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     let umask = dmover_host::process::clear_umask();
     let open_files_max = dmover_host::process::raise_open_files();
     let spill_directory = spill_directory(args.state, state.as_ref());
-    let process = ProcessFacts { umask, open_files_max, spill_directory };
+    let bounds = confined::bounds();
+    let process = ProcessFacts { umask, open_files_max, spill_directory, bounds };
     let Around { fleets, board } = args.fleet.map_or(Ok(Around::default()), fleet::around)?;
     let control = Arc::new(Control::default());
     let counters = Arc::new(Counters::default());

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::confined;
 use super::delegate::{self, Limits};
 use super::delegated::Received;
 use super::fleet::{self, Around};
@@ -138,6 +139,7 @@ fn job(
     let shown_in = shown_in.and_then(|_| usable_state(&args.state, true).ok().flatten());
     let process = ProcessFacts {
         spill_directory: spill_directory(&args.state, state.as_ref()),
+        bounds: confined::bounds(),
         ..ProcessFacts::new(umask, dmover_host::process::raise_open_files())
     };
     let description = describe(None, Some(&args.output));

@@ -11,6 +11,11 @@ pub(crate) fn words(source: &PathBytes, known: &ConnectionReport) -> String {
     let source = quoted(&source.0);
     let protected = match known.protected {
         Protected::Ssh => return format!("{source}: through ssh, without data streams"),
+        Protected::Agent => {
+            return format!(
+                "{source}: through the connection to the agent (TLS 1.3), without data streams"
+            );
+        }
         Protected::Command => {
             return format!("{source}: through the host of the command, without data streams");
         }
@@ -57,6 +62,8 @@ pub(crate) fn value(source: &PathBytes, known: &ConnectionReport) -> Value {
     fields.insert("least_round_trip_us".into(), known.least_round_trip_us.into());
     fields.insert("segments".into(), known.segments.into());
     fields.insert("retransmits".into(), known.retransmits.into());
+    fields.insert("received_segments".into(), known.received_segments.into());
+    fields.insert("disordered_segments".into(), known.disordered_segments.into());
     fields.insert("content_bytes".into(), known.content_bytes.into());
     fields.insert("line_bytes".into(), known.line_bytes.into());
     let (sends, receives) = known.buffers.unzip();

@@ -500,13 +500,10 @@ pub(crate) fn differences_line(read: &JobReport, job: &str) -> Option<String> {
 /// `most`: the greatest number of errors of a kind.
 fn place_line(list: &ErrorList, job: &str, most: u64) -> Option<String> {
     let place = match list {
-        ErrorList::In(state) => {
-            let command = on_job("errors", job, state);
-            match crate::config::host_as_typed() {
-                Some(host) => format!("{command} (on {host})"),
-                None => command,
-            }
-        }
+        ErrorList::In(state) => match crate::config::host_as_typed() {
+            Some(host) => format!("dmover errors {job} --at {}", quoted(host.as_bytes())),
+            None => on_job("errors", job, state),
+        },
         ErrorList::Incomplete(why) => format!("incomplete: {why}"),
         ErrorList::Nowhere if most > SHOWN => {
             "not kept; --errors-to FILE saves it, -v shows all errors".into()

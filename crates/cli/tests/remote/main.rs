@@ -12,6 +12,7 @@ mod cut;
 mod ends;
 mod install;
 mod line;
+mod listening;
 mod lost;
 mod measured;
 mod refusals;

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::bench::eventually;
 use super::ends::{Ends, Way, ends};
+use super::listening::left;
 use super::lost::kill;
 use dmover_testkit::lanes::run::Run;
 
@@ -211,4 +212,25 @@ fn streams_share_network_cards_and_outlive_one_of_them() {
     ends.cluster.host("far").cut_link_of(1).unwrap();
     running.finish().unwrap().expect_code(0);
     assert_same(&ends);
+}
+
+#[test]
+fn a_job_between_two_hosts_outlives_the_command() {
+    let ends = ends!(with near host);
+    tree(&ends);
+    let places = [ends.at("far:", "s"), ends.at("other:", "d")];
+    let run = ends.run("copy --detach --bwlimit=10M", &places).expect_code(0);
+    let id = left(&run);
+    // Nothing of the command is there any more, and content does not pass its host.
+    let before = passed(&ends, "near");
+    let there = |line: &str| ends.run(&format!("{line} {id} --at other"), &[]);
+    there("wait").expect_code(0);
+    assert_same(&ends);
+    assert!(passed(&ends, "near") - before < 1 << 20, "the host of the command was needed");
+    let status = there("status --json").expect_code(0).text();
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["state"], "finished");
+    assert_eq!(status["connections"][0]["protection"], "tls");
+    assert!(there("status").text().contains("   line: far:"), "{}", there("status").text());
+    assert!(there("logs").expect_code(0).text().contains("dmover: done"));
 }

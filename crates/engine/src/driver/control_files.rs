@@ -179,6 +179,7 @@ impl Outside {
             counters: counters.collect(),
             errors: errors.iter().map(|(class, n)| (class.word().to_owned(), *n)).collect(),
             limit: None,
+            connections: engine.connections(),
             movers: None,
         }
     }

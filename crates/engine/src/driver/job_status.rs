@@ -71,6 +71,7 @@ impl Shown {
             counters: engine.reports.counters.snapshot(),
             errors: errors.iter().map(|(class, count)| (class.word(), *count)).collect(),
             limit: standing.limit().map(|limit| limit.what.word()),
+            connections: engine.connections(),
             movers: standing.movers(),
         }));
     }

@@ -10,7 +10,7 @@ use crate::control::StopReason;
 
 /// How often a waiting run checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(10);
-/// After this long, the user is told of a wait for movers whose hosts this run asks.
+/// After this long, a message says that the run waits for movers on other hosts.
 const ASKED: Duration = Duration::from_secs(5);
 /// How often it checks for requests.
 const LISTEN_EVERY: Duration = Duration::from_millis(200);

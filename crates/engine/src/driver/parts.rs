@@ -95,13 +95,20 @@ pub struct ProcessFacts {
     pub open_files_max: u64,
     /// The directory for data that does not fit into memory.
     pub spill_directory: PathBuf,
+    /// The trees and verbs that it accepts.
+    pub bounds: Bounds,
 }
 
 impl ProcessFacts {
     /// Data that does not fit into memory goes to the directory for temporary files. `umask` and `open_files_max`: see
     /// the fields.
     pub fn new(umask: u32, open_files_max: u64) -> Self {
-        Self { umask, open_files_max, spill_directory: std::env::temp_dir() }
+        Self {
+            umask,
+            open_files_max,
+            spill_directory: std::env::temp_dir(),
+            bounds: Bounds::default(),
+        }
     }
 }
 
@@ -134,7 +141,7 @@ pub(super) fn places(job: &Job, roots: Vec<Root>, meetings: OverlappingRoots) ->
         meetings,
         lock: job.destination.clone(),
         base: PathBuf::new(),
-        bounds: Bounds::default(),
+        bounds: job.process.bounds.clone(),
         state_path: job.files.state.as_ref().and_then(StateDirectory::real_path),
         forbidden: Forbidden::default(),
     }

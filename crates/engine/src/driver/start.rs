@@ -1,7 +1,6 @@
 //! Checks before a job starts, and what is recorded about them.
 use dmover_digest::manifest::Header;
 use dmover_journal::{ErrorList, Failures, LastPass, OpenFiles, StateDirectory};
-use dmover_local::allowed_trees::AllowedTrees;
 use dmover_local::mounts::MountTable;
 use dmover_local::named_directory::identity_at;
 use dmover_local::root::{OverlappingRoots, Resolved, Resolver, Root};
@@ -218,6 +217,9 @@ pub(super) fn guard(
     let to_be_made = trash.is_some_and(|(named, place)| Trash::has_no_place_yet(named, place));
     let doubt = doubt.or_else(|| to_be_made.then_some(WithheldReason::NoTrash));
     let trash = trash.filter(|_| !to_be_made);
+    if let Some((named, _)) = trash {
+        job.process.bounds.trees.check_place(&named.to_path())?;
+    }
     let trash = trash
         .map(|(named, place)| Trash::open(&named.to_path(), place, name_of_run(id)))
         .transpose()?;
@@ -335,9 +337,9 @@ pub(super) fn resolve(
         spec: &job.spec,
         mounts,
         remembered,
-        privileged: dmover_host::user::is_privileged(),
+        privileged: job.process.bounds.permits_clones(),
         base: std::path::Path::new(""),
-        bounds: &AllowedTrees::default(),
+        bounds: &job.process.bounds.trees,
         remote: job.remote.as_deref(),
     })
 }

@@ -1,5 +1,5 @@
 //! The description and status of a job in files, which every host that sees the state directory can read.
-use dmover_model::{ErrorClass, JobId, PathBytes, Verb};
+use dmover_model::{ConnectionReport, ErrorClass, JobId, PathBytes, Verb};
 use dmover_observe::MoverView;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -128,6 +128,9 @@ pub struct JobStatus {
     pub unlisted: Option<String>,
     /// What limits its speed.
     pub limit: Option<String>,
+    /// The connections to the hosts of its sources, with the SOURCE of each.
+    #[serde(default)]
+    pub connections: Vec<(PathBytes, ConnectionReport)>,
     /// Its remote movers, if it has any.
     #[serde(default)]
     pub movers: Option<Vec<MoverView>>,

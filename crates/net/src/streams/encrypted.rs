@@ -15,14 +15,14 @@ const SENT_BYTES: usize = 64 << 10;
 
 /// Both directions. The lock is not held while the socket is read or written: otherwise two sides that both send would wait
 /// for each other.
-pub(super) fn halves(socket: TcpStream, tls: Connection) -> io::Result<(Input<TcpStream>, Output)> {
+pub(crate) fn halves(socket: TcpStream, tls: Connection) -> io::Result<(Input<TcpStream>, Output)> {
     let tls = Arc::new(Mutex::new(tls));
     let input = Input::new(socket.try_clone()?, Arc::clone(&tls));
     Ok((input, Output { socket, tls, raw: Vec::new() }))
 }
 
 /// What comes.
-pub(super) struct Input<R> {
+pub(crate) struct Input<R> {
     socket: R,
     tls: Arc<Mutex<Connection>>,
     /// What was read and not decrypted yet: from `begin` to `end`.
@@ -64,7 +64,7 @@ impl<R: Read> Read for Input<R> {
 }
 
 /// What is sent.
-pub(super) struct Output {
+pub(crate) struct Output {
     socket: TcpStream,
     tls: Arc<Mutex<Connection>>,
     /// Encrypted, and not sent yet.

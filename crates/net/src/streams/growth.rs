@@ -63,6 +63,7 @@ mod tests {
             segments: segments / STREAMS,
             acknowledged_bytes: 0,
             received_bytes: 0,
+            ..TcpInfo::default()
         };
         (0..STREAMS).map(info).collect()
     }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::encrypted;
-use super::identity;
 use super::sealed::{self, KEY_BYTES};
 use super::shared::Transport;
+use crate::tls;
 
 /// How long the other side may take for all of it.
 pub(super) const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
@@ -30,9 +30,9 @@ pub(super) fn connect(
     protection: Protection,
     within: Duration,
 ) -> io::Result<Transport> {
-    let tls = ClientConnection::new(Arc::clone(config), identity::name()).map_err(invalid)?;
+    let tls = ClientConnection::new(Arc::clone(config), tls::name()).map_err(invalid)?;
     let mut opening = Opening::new(socket, tls.into(), within);
-    opening.prove(protection, true)?;
+    opening.prove(words(protection), true)?;
     opening.finish(protection, true)
 }
 
@@ -45,7 +45,7 @@ pub(super) fn accept(
 ) -> io::Result<Transport> {
     let tls = ServerConnection::new(Arc::clone(config)).map_err(invalid)?;
     let mut opening = Opening::new(socket, tls.into(), within);
-    opening.prove(protection, false)?;
+    opening.prove(words(protection), false)?;
     opening.finish(protection, false)
 }
 
@@ -60,19 +60,19 @@ pub(super) fn words(protection: Protection) -> [u8; WORDS_BYTES] {
     words
 }
 
-pub(super) fn invalid(error: rustls::Error) -> io::Error {
+pub(crate) fn invalid(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 /// A connection whose sides do not know each other yet. Records are read one by one, so that nothing is read of what follows.
-pub(super) struct Opening<S> {
+pub(crate) struct Opening<S> {
     pub socket: S,
     pub tls: Connection,
     end: Instant,
 }
 
 /// What a handshake needs of a connection.
-pub(super) trait Socket: Read + Write {
+pub(crate) trait Socket: Read + Write {
     /// How long the next read may take.
     fn limit_reads(&self, limit: Duration) -> io::Result<()>;
     /// How long the next write may take.
@@ -95,14 +95,14 @@ impl<S: Socket> Opening<S> {
         Self { socket, tls, end: Instant::now() + within }
     }
 
-    /// Both sides prove who they are, and name the protection. The side that connects names it first.
-    pub fn prove(&mut self, protection: Protection, connects: bool) -> io::Result<()> {
+    /// Both sides prove who they are, and say what the connection is for. The side that connects says it first.
+    pub fn prove(&mut self, words: [u8; WORDS_BYTES], connects: bool) -> io::Result<()> {
         self.greet()?;
         if connects {
-            self.send(&words(protection))?;
+            self.send(&words)?;
         }
-        self.expect(words(protection))?;
-        if connects { Ok(()) } else { self.send(&words(protection)) }
+        self.expect(words)?;
+        if connects { Ok(()) } else { self.send(&words) }
     }
 
     /// The handshake of TLS.
@@ -195,10 +195,16 @@ impl<S: Socket> Opening<S> {
 }
 
 impl Opening<TcpStream> {
-    fn finish(self, protection: Protection, connects: bool) -> io::Result<Transport> {
+    /// The connection, without limits of time.
+    pub fn opened(self) -> io::Result<(TcpStream, Connection)> {
         let Self { socket, tls, .. } = self;
         socket.set_read_timeout(None)?;
         socket.set_write_timeout(None)?;
+        Ok((socket, tls))
+    }
+
+    fn finish(self, protection: Protection, connects: bool) -> io::Result<Transport> {
+        let (socket, tls) = self.opened()?;
         let (closes, known) = (socket.try_clone()?, socket.try_clone()?);
         let close = Box::new(move || {
             let _ = closes.shutdown(Shutdown::Both);

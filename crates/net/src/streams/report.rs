@@ -27,6 +27,8 @@ pub(super) fn of(
         least_round_trip_us: known.iter().map(|info| info.least_round_trip_us).min(),
         segments: sum(|info| info.segments),
         retransmits: sum(|info| info.retransmits),
+        received_segments: sum(|info| info.received_segments),
+        disordered_segments: sum(|info| info.disordered_segments),
         content_bytes: carried.content.load(Relaxed),
         line_bytes: carried.line.load(Relaxed),
         buffers: buffers.map(|(sends, receives)| (sends as u64, receives as u64)),

@@ -41,6 +41,8 @@ pub struct ChunkMoverPlace {
     pub sources: Box<OpenSources>,
     /// What the host of the command has said of the job.
     pub bounds: ChunkBounds,
+    /// The trees that this process may read and write.
+    pub accepted: Bounds,
 }
 
 /// What an offer has to be about: the host that runs the job may not have this one do anything else.
@@ -141,7 +143,7 @@ impl Visit<'_> {
             coordinator: Arc::new(Coordinator { agent: Arc::clone(&self.agent) }),
             counters: Arc::new(Counters::default()),
             control: Arc::clone(&switch),
-            bounds: Bounds::default(),
+            bounds: self.mover.place.accepted.clone(),
             remote: (self.mover.place.sources)(&offer.spec)?,
         };
         let joining = Joining::new(&offer, place)?;

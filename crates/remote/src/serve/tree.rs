@@ -1,4 +1,5 @@
 //! The tree that is served: its directories, looks and attributes.
+use dmover_local::allowed_trees::AllowedTrees;
 use dmover_local::attributes::Attributes;
 use dmover_local::directory::SourceDirectory;
 use dmover_local::entry_attributes;
@@ -38,6 +39,8 @@ pub(super) struct Tree {
     pub(super) with_head: WithHead,
     /// Agents of other hosts serve it to the same job.
     is_shared: bool,
+    /// It is served within the limits of a client: links are never followed, whatever is asked for.
+    pub(super) is_limited: bool,
     directories: Cache<DirectoryAt, SourceDirectory>,
     files: Cache<FileKey, OpenFile>,
 }
@@ -59,7 +62,7 @@ impl Tree {
     pub(super) fn open(
         path: &PathBytes,
         begin: Begin,
-        numbering: Numbering,
+        (numbering, bounds): (Numbering, &AllowedTrees),
     ) -> Result<(Self, RemoteRoot), Fatal> {
         let Begin { display, follow, preserve, with_head } = begin;
         let host = Host::new(preserve, &display, numbering);
@@ -68,9 +71,9 @@ impl Tree {
             spec: &spec,
             mounts: &host.end().mounts,
             remembered: None,
-            privileged: dmover_host::user::is_privileged(),
+            privileged: bounds.is_everything() && dmover_host::user::is_privileged(),
             base: Path::new(""),
-            bounds: &dmover_local::allowed_trees::AllowedTrees::default(),
+            bounds,
             remote: None,
         };
         let found = resolver.source_alone(path, &display)?;
@@ -89,6 +92,7 @@ impl Tree {
             root: found.root,
             follow,
             with_head,
+            is_limited: !bounds.is_everything(),
             is_shared: numbering == Numbering::OfAllHosts,
             directories: Cache::new(DIRECTORIES_MAX),
             files: Cache::new(FILES_MAX),

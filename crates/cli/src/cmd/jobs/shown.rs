@@ -6,6 +6,7 @@ use dmover_observe::{Counter, Stage};
 use dmover_plan::eta::{Done, Estimator};
 use serde_json::{Value, json};
 
+use crate::print::connection;
 use crate::print::json::path_fields;
 use crate::print::progress::{Part, done};
 use crate::print::time::utc as rfc3339;
@@ -21,6 +22,10 @@ pub(super) fn ago(ms: i64) -> String {
         _ => (seconds / 86_400, "days"),
     };
     format!("{number} {unit} ago")
+}
+
+fn connections(status: &JobStatus) -> Value {
+    status.connections.iter().map(|(source, known)| connection::value(source, known)).collect()
 }
 
 /// The share of a running job that is done, in percent, if its total is known.
@@ -100,6 +105,7 @@ pub(super) fn as_json(file: &JobFile, status: Option<&JobStatus>) -> Value {
             ("limit".into(), status.limit.clone().into()),
             ("errors_by_class".into(), json!(status.errors)),
             ("counters".into(), json!(status.counters)),
+            ("connections".into(), connections(status)),
             ("movers".into(), json!(status.movers)),
         ]);
     }

@@ -10,6 +10,7 @@ use super::shown::as_json;
 use super::{named_or_last, refuse};
 use crate::args::StatusArgs;
 use crate::cmd::run::exit;
+use crate::print::connection;
 use crate::print::time::local as local_time;
 use crate::print::{counted, counted_all, grouped, line, of_found};
 
@@ -55,6 +56,12 @@ fn status_lines(file: &JobFile, status: &JobStatus) -> Vec<String> {
     ));
     lines.extend(done_lines(&file.verb, &get));
     lines.extend(status.limit.as_ref().map(|limit| format!("  limit: {limit}")));
+    lines.extend(
+        status
+            .connections
+            .iter()
+            .map(|(source, known)| format!("   line: {}", connection::words(source, known))),
+    );
     lines.extend(status.movers.iter().flatten().map(mover_line));
     if status.errors.is_empty() {
         lines.push(" errors: none".into());

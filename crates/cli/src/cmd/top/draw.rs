@@ -8,17 +8,21 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
 
 use super::model::{self, Model};
-use crate::print::grouped;
+use crate::print::{connection, grouped};
 use dmover_job::quote::quoted;
 
 const KEYS: &str = " q quit   ↑↓ job   a all jobs   s sort movers   p pause or resume";
 
+/// So many connections to other hosts are shown.
+const LINES_MAX: usize = 3;
+
 /// Draws everything.
 pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model) {
     let listed = model.listed().len() as u16;
+    let lines = model.shown().map_or(0, |(_, status)| status.connections.len().min(LINES_MAX));
     let parts = Layout::vertical([
         Constraint::Length(listed.clamp(1, 8) + 1),
-        Constraint::Length(7),
+        Constraint::Length(7 + lines as u16),
         Constraint::Length(4),
         Constraint::Min(3),
         Constraint::Length(1),
@@ -112,7 +116,7 @@ fn draw_job(
         .collect();
     let errors = if errors.is_empty() { "none".into() } else { errors.join("; ") };
     let (bytes, entries) = model::moved(status);
-    let lines = vec![
+    let mut lines = vec![
         Line::from(format!("{} {}", sources.join(" "), quoted(&file.destination.0))),
         Line::from(format!(
             "{} so far, {} tasks left, {} retries, {} leases lost",
@@ -131,6 +135,11 @@ fn draw_job(
         Line::from(format!("limit: {}", status.limit.as_deref().unwrap_or("not known yet"))),
         Line::from(format!("errors: {errors}")),
     ];
+    lines.extend(
+        status.connections.iter().take(LINES_MAX).map(|(source, known)| {
+            Line::from(format!("line: {}", connection::words(source, known)))
+        }),
+    );
     let label = file.label.as_deref().map_or(String::new(), |label| format!(" [{label}]"));
     let why = match (is_chosen, status.phase.has_process()) {
         (true, true) => ", the last running job",

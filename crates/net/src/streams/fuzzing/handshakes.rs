@@ -10,7 +10,8 @@ use std::time::Duration;
 use super::changes::Changes;
 use crate::streams::encrypted;
 use crate::streams::handshake::{Opening, Socket, keys, words};
-use crate::streams::identity::{self, Identity};
+use crate::streams::identity::Identity;
+use crate::tls;
 
 /// Nothing here waits.
 const WITHIN: Duration = Duration::from_mins(10);
@@ -40,7 +41,7 @@ static SIDES: LazyLock<Sides> = LazyLock::new(|| {
 });
 
 fn client(config: &Arc<ClientConfig>) -> Connection {
-    let client = ClientConnection::new(Arc::clone(config), identity::name());
+    let client = ClientConnection::new(Arc::clone(config), tls::name());
     client.expect("a configuration").into()
 }
 
@@ -56,7 +57,7 @@ pub fn strange_handshake(bytes: &[u8]) {
     for connects in [true, false] {
         let tls = if connects { client(&SIDES.client) } else { server(&SIDES.server) };
         let stranger = Stranger { sends: bytes };
-        let proved = Opening::new(stranger, tls, WITHIN).prove(Protection::Full, connects);
+        let proved = Opening::new(stranger, tls, WITHIN).prove(words(Protection::Full), connects);
         assert!(proved.is_err(), "a stranger is accepted");
     }
 }
@@ -80,7 +81,7 @@ pub fn changed_handshake(bytes: &[u8]) {
     };
     let changes = Changes(changes);
     let mut opening = Opening::new(Other::new(other, changes, protection), own, WITHIN);
-    let proved = opening.prove(protection, connects);
+    let proved = opening.prove(words(protection), connects);
     assert!(!(is_foreign && proved.is_ok()), "a foreign side is accepted");
     if proved.is_err() {
         let has_reason = is_foreign || opening.socket.is_changed;
