@@ -5,6 +5,7 @@ use dmover_engine::{Engine, Fleet, Fleets, JobOffer, Notice};
 use dmover_model::{Fatal, Limit, Limits, Task};
 use dmover_observe::{CLASSES, MoverView};
 use dmover_schedule::sync::{Mutex, MutexGuard};
+use dmover_wire::streams::StreamSettings;
 use dmover_wire::{
     Call, DecodeError, MoverInfo, MoverReport, OLDEST, OfferRecord, OfferText, OutcomeMessage,
     PROTOCOL, Protocols, Reply,
@@ -86,6 +87,8 @@ pub struct FleetOptions {
     pub only: Vec<(String, String)>,
     /// The pool of jobs that share rate limits.
     pub pool: Option<String>,
+    /// The data streams of movers to the hosts of SOURCE; `None`: SOURCE is mounted on all hosts.
+    pub streams: Option<StreamSettings>,
 }
 
 impl NatsFleets {
@@ -172,12 +175,12 @@ impl NatsFleet {
         (link, trust): (&Arc<Link>, &Arc<Trust>),
         offer: &JobOffer,
         engine: Arc<Engine>,
-        FleetOptions { lease, patience, only, pool }: FleetOptions,
+        FleetOptions { lease, patience, only, pool, streams }: FleetOptions,
         within: Duration,
     ) -> Result<Self, Fatal> {
         let names = Names { job: offer.key.clone(), run: offer.run };
         let lease_ms = lease.as_millis() as u64;
-        let text = OfferText { offer, newest_protocol: PROTOCOL };
+        let text = OfferText { offer, newest_protocol: PROTOCOL, streams: streams.as_ref() };
         let text = serde_json::to_string(&text).map_err(|e| unavailable("the job", &e))?;
         let mut body = OfferRecord {
             // Tasks and broadcasts are for all movers, also those of the oldest protocol.

@@ -34,7 +34,7 @@ pub use address::{Address, JoinFile};
 pub use broker::{Broker, BrokerOptions, Tls};
 pub use coordinator::{FleetOptions, NatsFleets};
 pub use identity::{Identity, Trust};
-pub use mover::{Mover, MoverOptions, Sessions};
+pub use mover::{FarSources, Mover, MoverOptions, OpenFarSources, Sessions};
 pub use nics::nics;
 pub use signer::Signer;
 pub use watchdog::Watchdog;

@@ -1,13 +1,16 @@
 //! A mover process: it finds jobs, joins those that it can work for, and cleans up when it leaves.
 use async_nats::jetstream::kv;
 use dmover_engine::queue::Class;
-use dmover_engine::{Bounds, Control as Switch, JobOffer, Joined, Joining, MoverPlace, StopReason};
-use dmover_model::Fatal;
+use dmover_engine::{
+    Bounds, Control as Switch, JobOffer, Joined, Joining, MoverPlace, RemoteTrees, StopReason,
+};
+use dmover_model::{Fatal, JobSpec};
 use dmover_observe::{Board, Counters, SessionView, overhear};
 use dmover_plan::stragglers::Done;
 use dmover_schedule::thread;
 use dmover_schedule::thread::JoinHandle;
 use dmover_schedule::time::Instant;
+use dmover_wire::streams::StreamSettings;
 use dmover_wire::{Call, MoverInfo, OfferRecord, PROTOCOL, Protocols, Reply};
 use futures_util::StreamExt;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -68,6 +71,22 @@ pub struct MoverOptions {
     pub bytes_per_s: Option<u64>,
     /// The users and paths that it may work for.
     pub bounds: Bounds,
+    /// Opens sources on other hosts.
+    pub sources: FarSources,
+}
+
+/// Opens the sources of a job that are on other hosts, with these data streams.
+pub type OpenFarSources =
+    dyn Fn(&JobSpec, StreamSettings) -> Result<Arc<dyn RemoteTrees>, Fatal> + Send + Sync;
+
+/// What opens sources on other hosts.
+#[derive(Clone)]
+pub struct FarSources(pub Arc<OpenFarSources>);
+
+impl std::fmt::Debug for FarSources {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FarSources")
+    }
 }
 
 /// A mover process.
@@ -433,6 +452,14 @@ impl Worker {
         let (over, way) = (Arc::clone(&self.over), Arc::clone(channel));
         let leaving = Arc::clone(&self.leaving);
         let coordinator = RemoteDesk { channel: way, over, leaving, patience };
+        let remote = if offer.spec.sources_are_remote {
+            let streams = record.streams().ok_or_else(|| {
+                Fatal::refused("the offer does not say how SOURCE is reached", ONE_VERSION)
+            })?;
+            Some((self.options.sources.0)(&offer.spec, streams)?)
+        } else {
+            None
+        };
         let place = MoverPlace {
             threads: self.options.threads,
             memory_bytes: self.options.memory_bytes,
@@ -443,7 +470,7 @@ impl Worker {
             counters: Arc::new(Counters::default()),
             control: Arc::clone(&switch),
             bounds: self.options.bounds.clone(),
-            remote: None,
+            remote,
         };
         let engine = Joining::new(&offer, place)?;
         let places = engine.places() as u32;

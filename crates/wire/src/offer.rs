@@ -2,6 +2,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::Protocols;
+use crate::streams::StreamSettings;
 
 /// A job in the bucket of jobs. All protocols can read the fields beside `offer`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,12 +46,20 @@ pub struct OfferText<'a, T: Serialize> {
     pub offer: &'a T,
     /// The newest protocol that the coordinator speaks.
     pub newest_protocol: u32,
+    /// The data streams of movers to the hosts of SOURCE; `None`: SOURCE is mounted on all hosts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub streams: Option<&'a StreamSettings>,
 }
 
 /// The same, as another program reads it.
 #[derive(Debug, Default, Deserialize)]
 struct Newest {
     newest_protocol: Option<u32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct FarSource {
+    streams: Option<StreamSettings>,
 }
 
 impl OfferRecord {
@@ -69,6 +78,13 @@ impl OfferRecord {
         let Newest { newest_protocol } = serde_json::from_str(self.text()).unwrap_or_default();
         let newest = newest_protocol.unwrap_or_default().max(self.protocol);
         Protocols { oldest: self.protocol, newest }
+    }
+
+    /// The data streams that the user wants to the hosts of SOURCE; `None`: SOURCE is mounted on all hosts. Only with a
+    /// checked signature is this more than a claim.
+    pub fn streams(&self) -> Option<StreamSettings> {
+        let FarSource { streams } = serde_json::from_str(self.text()).unwrap_or_default();
+        streams
     }
 
     /// The signed bytes: the fields as they were read, independent of their formatting.

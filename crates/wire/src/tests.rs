@@ -256,7 +256,8 @@ fn an_offer_is_signed_as_protocol_8_does() {
         key: &'static str,
         run: u64,
     }
-    let text = OfferText { offer: &Offer { key: "j", run: u64::MAX }, newest_protocol: 9 };
+    let text =
+        OfferText { offer: &Offer { key: "j", run: u64::MAX }, newest_protocol: 9, streams: None };
     let text = serde_json::to_string(&text).unwrap();
     assert_eq!(text, r#"{"key":"j","run":18446744073709551615,"newest_protocol":9}"#);
     let record = old_record(r#""{}""#);

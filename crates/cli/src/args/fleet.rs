@@ -1,6 +1,7 @@
 //! Arguments for brokers and movers.
 use clap::Args;
 use dmover_engine::REPAIR;
+use dmover_net::RemoteHost;
 use std::ffi::OsString;
 use std::net::IpAddr;
 
@@ -156,6 +157,18 @@ pub struct MoverArgs {
     /// refused.
     #[arg(long, value_name = "DIR")]
     pub allow_root: Vec<OsString>,
+    /// With --allow-root, also work for jobs whose SOURCE is on HOST (repeatable)
+    ///
+    /// HOST is what the job names, such as a name or user@name. The mover reads from there over a
+    /// connection of its own.
+    #[arg(long, value_name = "[USER@]HOST", value_parser = host, requires = "allow_root")]
+    pub allow_host: Vec<RemoteHost>,
+    /// Path of dmover on HOST of HOST:PATH (default: ~/.local/bin/dmover, else from PATH)
+    #[arg(long, value_name = "PATH")]
+    pub agent: Option<OsString>,
+    /// ssh command, with options, for jobs whose SOURCE is on another host
+    #[arg(long, value_name = "COMMAND", default_value = "ssh")]
+    pub ssh_command: String,
     /// Work only for jobs of this verb (repeatable)
     ///
     /// 'verify' does not allow 'verify --repair', which is 'repair'.
@@ -225,6 +238,10 @@ fn listen(text: &str) -> Result<IpAddr, String> {
         }
         _ => "must be an IP address; use --advertise for host names and --port for the port".into(),
     })
+}
+
+fn host(text: &str) -> Result<RemoteHost, String> {
+    RemoteHost::parse(text.as_ref()).map_err(|error| error.to_string())
 }
 
 /// A name that can be part of a NATS subject.

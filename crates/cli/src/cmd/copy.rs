@@ -40,7 +40,7 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
 pub(super) fn run_received(args: &CopyArgs, received: Received) -> ExitCode {
     let Received { spec, remote, chunk_movers } = received;
     let CopyArgs { proof, items, output, job, state, .. } = args;
-    let fleet = Some(&args.fleet);
+    let fleet = Some((&args.fleet, &args.remote));
     let transfer = Transfer {
         spec,
         publish: None,

@@ -2,22 +2,25 @@
 use dmover_engine::{Bounds, Fleets};
 use dmover_host::signals;
 use dmover_model::{ExitCode as Code, Fatal, TaskClass};
+use dmover_net::{Endpoint, StreamSettings};
 use dmover_observe::{Board, JobView, SessionView, exposition};
 use dmover_queue::{
-    Address, Broker, BrokerOptions, FleetOptions, Identity, Mover, MoverOptions, NatsFleets, Tls,
-    Trust, Watchdog, nics,
+    Address, Broker, BrokerOptions, FarSources, FleetOptions, Identity, Mover, MoverOptions,
+    NatsFleets, Tls, Trust, Watchdog, nics,
 };
 use dmover_schedule::thread;
 use dmover_schedule::time::Instant;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::remote::{self, ssh_options};
 use super::run::{Log, exit, open_log};
 use crate::args::{BrokerArgs, ClassArg, FleetArgs, MoverArgs};
 use crate::config::environment;
@@ -43,19 +46,26 @@ pub(super) struct Around {
 }
 
 /// Starts the metrics endpoint of a job and connects to its broker, as its options say.
-pub(super) fn around(args: &FleetArgs) -> Result<Around, ExitCode> {
+/// `streams`: those of its movers to the hosts of SOURCE, if there are any.
+pub(super) fn around(
+    args: &FleetArgs,
+    streams: Option<StreamSettings>,
+) -> Result<Around, ExitCode> {
     let board = endpoint::of_job(args.metrics.as_deref()).map_err(|error| fail(&error))?;
-    Ok(Around { fleets: connect(args)?, board })
+    Ok(Around { fleets: connect(args, streams)?, board })
 }
 
 /// Connects to the broker of a job, if it has one.
-fn connect(args: &FleetArgs) -> Result<Option<Arc<dyn Fleets>>, ExitCode> {
+fn connect(
+    args: &FleetArgs,
+    streams: Option<StreamSettings>,
+) -> Result<Option<Arc<dyn Fleets>>, ExitCode> {
     let Some(broker) = &args.broker else { return Ok(None) };
     let credentials = args.credentials.as_deref().map(Path::new);
     let lease = Duration::from_millis(args.lease);
     let patience = Duration::from_millis(args.mover_wait);
     let (only, pool) = (args.only_movers.clone(), args.limit_pool.clone());
-    let terms = FleetOptions { lease, patience, only, pool };
+    let terms = FleetOptions { lease, patience, only, pool, streams };
     let fleets = address(broker, credentials, args.insecure).and_then(|address| {
         let trust = Trust::of_coordinator(&key_directories(), &address, &paths(&args.trust))?;
         NatsFleets::connect(&address, terms.clone(), trust)
@@ -286,6 +296,7 @@ pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
         idle_exit: args.idle_exit.map(Duration::from_millis),
         bytes_per_s: args.bwlimit,
         bounds,
+        sources: far_sources(args),
     };
     let credentials = args.credentials.as_deref().map(Path::new);
     let mover = address(&args.broker, credentials, args.insecure).and_then(|address| {
@@ -316,6 +327,28 @@ pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
         Ok(_) => exit(Code::Done),
         Err(error) => fail(&error),
     }
+}
+
+/// What opens sources on other hosts for a mover.
+fn far_sources(args: &MoverArgs) -> FarSources {
+    let ssh = ssh_options(&args.ssh_command, args.agent.as_deref());
+    let is_bounded = !args.allow_root.is_empty();
+    let allowed = args.allow_host.clone();
+    FarSources(Arc::new(move |spec, streams| {
+        for source in &spec.sources {
+            let Endpoint::Remote(source) = Endpoint::parse(OsStr::from_bytes(&source.0))? else {
+                continue;
+            };
+            let refused = source.hosts().find(|host| is_bounded && !allowed.contains(host));
+            if let Some(host) = refused {
+                let host = host.shown();
+                let message = format!("this mover does not read from the host '{host}'");
+                let hint = format!("start it with --allow-host {host}, too");
+                return Err(Fatal::refused(message, hint));
+            }
+        }
+        Ok(remote::sources_of_mover(spec, ssh.clone(), streams))
+    }))
 }
 
 /// Handles the signals by which a mover leaves. Batch systems send USR2, TERM or USR1 as a warning before they kill.

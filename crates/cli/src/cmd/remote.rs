@@ -1,7 +1,7 @@
 //! Sources on other hosts.
 use dmover_engine::RemoteTrees;
 use dmover_model::{Fatal, JobSpec, PathBytes, Verb};
-use dmover_net::streams::STREAMS;
+use dmover_net::streams::{STREAMS, share_among};
 use dmover_net::{
     Compression, ConnectOptions, Notice, Protection, SshOptions, StreamOptions, StreamSettings,
 };
@@ -83,6 +83,11 @@ pub(super) fn with_head(spec: &JobSpec) -> WithHead {
     }
 }
 
+/// The data streams of movers to the hosts of SOURCE; `None`: SOURCE is on this host.
+pub(super) fn movers_streams(spec: &JobSpec, args: &RemoteArgs) -> Option<StreamSettings> {
+    spec.sources_are_remote.then(|| stream_settings(args))
+}
+
 /// What opens the sources of a job; `None`: they are of this host.
 ///
 /// # Errors
@@ -95,11 +100,35 @@ pub(super) fn sources(
     if !spec.sources_are_remote {
         return Ok(None);
     }
-    if fleet.is_some_and(|fleet| fleet.broker.is_some()) {
-        let message = "movers on other hosts cannot read a SOURCE that ssh reaches";
-        let hint = "omit --broker, or mount SOURCE on all hosts of the movers";
+    let is_shared = fleet.is_some_and(|fleet| fleet.broker.is_some());
+    let of_this_host =
+        [("--relay", !args.relay.is_empty()), ("--data-from", !args.data_from.is_empty())];
+    let given = of_this_host.iter().find(|(_, is_given)| is_shared && *is_given);
+    if let Some((option, _)) = given {
+        let message = format!("{option} does not work with a SOURCE on another host and --broker");
+        let hint = "omit it: each mover connects with the host of SOURCE by itself";
         return Err(Fatal::refused(message, hint));
     }
-    let sources = Sources::new(connect_options(args), spec.policy.preserve, with_head(spec));
-    Ok(Some(Arc::new(sources)))
+    Ok(Some(opened_with(connect_options(args), spec)))
+}
+
+/// What opens the sources of a job for a mover of a broker. `streams`: those that the user of the job wants.
+pub(super) fn sources_of_mover(
+    spec: &JobSpec,
+    ssh: SshOptions,
+    mut streams: StreamSettings,
+) -> Arc<dyn RemoteTrees> {
+    /// How many processes may share the line at least: this one, and the one that runs the job.
+    const PROCESSES: u32 = 2;
+    share_among(&mut streams, PROCESSES);
+    let mut options = ConnectOptions::new(ssh, VERSION);
+    // No user is there to type a password.
+    options.hello_within = Some(LOGIN_WITHIN);
+    options.credentials = credentials();
+    options.streams = StreamOptions { settings: streams, relayed: Vec::new(), notice: told() };
+    opened_with(options, spec)
+}
+
+fn opened_with(options: ConnectOptions, spec: &JobSpec) -> Arc<dyn RemoteTrees> {
+    Arc::new(Sources::new(options, spec.policy.preserve, with_head(spec)))
 }

@@ -56,10 +56,11 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
         failure(&format!("cannot install signal handlers: {error}"), "check the process limits");
         return exit(Code::Fatal);
     }
-    let Around { fleets, board } = match fleet::around(&args.fleet) {
-        Ok(around) => around,
-        Err(code) => return code,
-    };
+    let Around { fleets, board } =
+        match fleet::around(&args.fleet, remote::movers_streams(&spec, &args.remote)) {
+            Ok(around) => around,
+            Err(code) => return code,
+        };
     let printer = Printer::new(args, &progress, &control, sizes);
     let remote = match remote::sources(&spec, &args.remote, Some(&args.fleet)) {
         Ok(remote) => remote,

@@ -69,7 +69,7 @@ fn run_passes(
     failed: Option<Arc<FailedList>>,
 ) -> ExitCode {
     let SyncArgs { proof, items, output, job, state, .. } = args;
-    let fleet = Some(&args.fleet);
+    let fleet = Some((&args.fleet, &args.remote));
     let checks = |report: &JobReport, _| {
         let differs = report.state == JobState::Finished && entries_changed(report) > 0;
         Ok(Step::Other(if differs { Published::Different } else { Published::Done }))

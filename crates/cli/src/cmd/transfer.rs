@@ -20,10 +20,13 @@ use super::fleet;
 use super::fleet::Around;
 use super::jobs::refuse_label;
 use super::notify::{notify, notify_of_failure};
+use super::remote::movers_streams;
 use super::run::{
     before_the_job, describe, end, errors_to, exit, listen, log_end, spill_directory, state_of_job,
 };
-use crate::args::{FleetArgs, ItemArgs, JobArgs, OutputArgs, ProofArgs, ReadBackArg, StateArgs};
+use crate::args::{
+    FleetArgs, ItemArgs, JobArgs, OutputArgs, ProofArgs, ReadBackArg, RemoteArgs, StateArgs,
+};
 use crate::list;
 use crate::print::json::JsonPrinter;
 use crate::print::progress::Progress;
@@ -46,7 +49,7 @@ pub(super) struct Transfer<'a> {
     pub job: &'a JobArgs,
     pub state: &'a StateArgs,
     /// `None`: the movers are threads of this process.
-    pub fleet: Option<&'a FleetArgs>,
+    pub fleet: Option<(&'a FleetArgs, &'a RemoteArgs)>,
     /// `None`: the sources are of this host.
     pub remote: Option<Arc<dyn RemoteTrees>>,
     /// Other hosts that share DEST; `None`: there are none.
@@ -98,7 +101,10 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     let spill_directory = spill_directory(args.state, state.as_ref());
     let bounds = confined::bounds();
     let process = ProcessFacts { umask, open_files_max, spill_directory, bounds };
-    let Around { fleets, board } = args.fleet.map_or(Ok(Around::default()), fleet::around)?;
+    let Around { fleets, board } = match args.fleet {
+        Some((fleet, remote)) => fleet::around(fleet, movers_streams(&spec, remote))?,
+        None => Around::default(),
+    };
     let control = Arc::new(Control::default());
     let counters = Arc::new(Counters::default());
     let printer = Printer::new(args, Arc::clone(&counters), Arc::clone(&control));

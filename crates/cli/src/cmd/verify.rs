@@ -14,7 +14,7 @@ use super::confined;
 use super::delegate::{self, Limits};
 use super::delegated::Received;
 use super::fleet::{self, Around};
-use super::remote;
+use super::remote::{self, movers_streams};
 use super::run::{
     before_the_job, describe, end, errors_to, exit, failed, listen, log_end, refuse,
     spill_directory, state_of_job, usable_state,
@@ -78,10 +78,11 @@ fn run_comparison(
         failure(&format!("cannot install signal handlers: {error}"), "check the process limits");
         return exit(Code::Fatal);
     }
-    let Around { fleets, board } = match fleet::around(&args.fleet) {
-        Ok(around) => around,
-        Err(code) => return code,
-    };
+    let Around { fleets, board } =
+        match fleet::around(&args.fleet, movers_streams(&spec, &args.remote)) {
+            Ok(around) => around,
+            Err(code) => return code,
+        };
     let observers = Observers {
         monitor: errors.monitor(printer.monitor()),
         counters,

@@ -15,7 +15,7 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
         return told(&refused);
     }
     let SyncArgs { proof, items, output, job: named, state, .. } = args;
-    let fleet = Some(&args.fleet);
+    let fleet = Some((&args.fleet, &args.remote));
     let transfer = Transfer {
         spec,
         publish: None,

@@ -15,6 +15,7 @@ mod line;
 mod listening;
 mod lost;
 mod measured;
+mod movers;
 mod refusals;
 mod refused;
 mod resumed;

@@ -1,0 +1,142 @@
+//! Movers of a broker that read a SOURCE on another host by connections of their own.
+use super::bench::eventually;
+use super::ends::{self, Ends, Way, assert_idle, count};
+use super::third::{assert_same, summary};
+use dmover_testkit::cluster::{NatsServer, Piece, needs};
+use dmover_testkit::lanes::run::{Run, Running};
+use dmover_testkit::skip;
+
+const WAY: Way = Way { source: "far:", destination: "" };
+
+/// A broker here, and movers here that find SOURCE at the host `far` only.
+struct Far {
+    ends: Ends,
+    broker: NatsServer,
+    movers: Vec<Running>,
+}
+
+impl Far {
+    fn with(movers: usize, options: &str) -> Self {
+        let broker = NatsServer::start_local("").unwrap();
+        let mut far = Self { ends: Ends::start(), broker, movers: Vec::new() };
+        (0..movers).for_each(|_| far.call_mover(options));
+        far
+    }
+
+    fn call_mover(&mut self, options: &str) {
+        let line = format!("mover --insecure --broker {} {options}", self.broker.url());
+        let mover = self.ends.start_run(&line, &[]);
+        assert!(mover.wait_for_stderr("waiting for jobs", 1), "{}", mover.stderr_so_far());
+        self.movers.push(mover);
+    }
+
+    fn start(&self, way: Way, line: &str) -> Running {
+        let line = format!("{line} --insecure --broker {}", self.broker.url());
+        self.ends.start_job(way, &line, ("s", "d"))
+    }
+
+    #[track_caller]
+    fn run(&self, line: &str) -> Run {
+        self.start(WAY, line).finish().unwrap()
+    }
+
+    /// Which movers have said that they work for a job.
+    fn at_work(&self) -> usize {
+        let works = |mover: &&Running| mover.stderr_so_far().contains("working for a job");
+        self.movers.iter().filter(works).count()
+    }
+}
+
+macro_rules! far {
+    ($movers:expr, $options:expr) => {{
+        if let Some(why) = ends::missing() {
+            skip!("{why}");
+        }
+        if let Err(why) = needs(&[Piece::Nats]) {
+            skip!("{why}");
+        }
+        Far::with($movers, $options)
+    }};
+}
+
+fn tree(far: &Far) {
+    far.ends.bench.sh(
+        "mkdir -p s/d/e; head -c 40M /dev/urandom > s/large; ln -s d s/symbolic; touch -d 2001-02-03 s/large
+        for i in $(seq 400); do head -c 5K /dev/urandom > s/d/$i; done; ln s/d/7 s/link; chmod 640 s/d/7
+        truncate -s 3M s/holes; setfattr -n user.x -v y s/d/9",
+    );
+}
+
+#[test]
+fn movers_copy_compare_and_update_what_another_host_has() {
+    let far = far!(2, "");
+    tree(&far);
+    let run = far.run("copy --json -T --split-size 1M").expect_code(0);
+    assert_same(&far.ends);
+    // The process of the job asks for names only: all content came over the connections of the movers.
+    let connection = &summary(&run)["connections"][0];
+    assert!(connection["content_bytes"].as_u64().unwrap() < 1_000_000, "{connection}");
+    assert_eq!(far.at_work(), 2);
+    assert_idle(&far.run("sync --json").expect_code(0));
+    far.run("verify").expect_code(0);
+    far.ends.bench.sh("printf X | dd of=s/large bs=1 seek=9999999 conv=notrunc status=none; rm s/d/8; mv s/d/10 s/d/new");
+    far.run("verify").expect_code(1);
+    let run = far.run("sync --json --delete --yes").expect_code(0);
+    assert_eq!(count(&run, "errors"), 0);
+    assert_same(&far.ends);
+}
+
+#[test]
+fn a_mover_that_dies_or_loses_its_connection_is_replaced() {
+    let mut far = far!(2, "");
+    tree(&far);
+    let running = far.start(WAY, "copy --json -T --split-size 1M --bwlimit 8M --lease 2s");
+    eventually("both to work", || far.at_work() == 2);
+    eventually("agents for the movers", || far.ends.agents().len() >= 3);
+    // The agent that was started last serves a mover, and the mover that comes next is new.
+    let agents = far.ends.agents();
+    let agent = agents.iter().max().unwrap();
+    std::process::Command::new("kill").args(["-9", &agent.to_string()]).status().unwrap();
+    far.movers.pop().unwrap().kill().unwrap();
+    far.call_mover("");
+    running.finish().unwrap().expect_code(0);
+    assert_same(&far.ends);
+}
+
+#[test]
+fn a_mover_with_bounds_reads_only_from_hosts_that_are_named() {
+    let mut far = far!(0, "");
+    tree(&far);
+    let root = far.ends.bench.root().display().to_string();
+    let bounds = format!("--allow-root {root}");
+    far.call_mover(&bounds);
+    let running = far.start(WAY, "copy --json -T --mover-wait 30s");
+    let refused = "this mover does not read from the host 'far'";
+    assert!(far.movers[0].wait_for_stderr(refused, 1), "{}", far.movers[0].stderr_so_far());
+    far.call_mover(&format!("{bounds} --allow-host far"));
+    running.finish().unwrap().expect_code(0);
+    assert_same(&far.ends);
+}
+
+#[test]
+fn options_for_the_ways_of_one_host_are_refused() {
+    let far = far!(0, "");
+    tree(&far);
+    for option in ["--relay gate", "--data-from 127.0.0.1"] {
+        let run = far.run(&format!("copy {option}")).expect_code(2);
+        assert!(
+            run.stderr.contains("does not work with a SOURCE on another host and --broker"),
+            "{}",
+            run.tell()
+        );
+    }
+}
+
+#[test]
+fn several_hosts_of_source_serve_all_movers() {
+    let far = far!(2, "");
+    tree(&far);
+    let way = Way { source: "far,other:", destination: "" };
+    far.start(way, "copy --json -T --split-size 1M").finish().unwrap().expect_code(0);
+    assert_same(&far.ends);
+}
