@@ -11,6 +11,8 @@ pub enum Protected {
     Agent,
     /// The connections of the host of the command to both hosts, through which everything goes.
     Command,
+    /// Several connections of ssh, which carry data streams.
+    SshStreams,
     /// TLS 1.3.
     Tls,
     /// Codes that show changes; everything can be read.
@@ -26,6 +28,7 @@ impl Protected {
             Self::Ssh => "ssh",
             Self::Agent => "agent",
             Self::Command => "command",
+            Self::SshStreams => "ssh_streams",
             Self::Tls => "tls",
             Self::Integrity => "integrity",
             Self::Nothing => "none",

@@ -82,7 +82,7 @@ pub fn run(
     own.serves = matches!(role, Ok(Role::Asks(_)));
     let listening = match (&peer.offer, &role) {
         (Some(offer), Ok(_)) => {
-            let (answer, listening) = Listening::start(offer, addresses);
+            let (answer, listening) = Listening::start(offer, addresses, peer.host == own.host);
             own.answer = Some(answer);
             listening
         }

@@ -300,6 +300,7 @@ impl Greeted {
                     (relays, ways) = started.into_iter().unzip();
                     streams.relayed.extend(ways);
                     dialer.through(streams.relayed.clone());
+                    dialer.or_through_ssh(reach.further());
                     dialer.start().map_err(Fatal::Thread)?;
                 }
                 link

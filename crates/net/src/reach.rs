@@ -1,5 +1,5 @@
 //! How an agent at another host is reached: by ssh, which starts it, where it listens, or through a connection of a third host to it.
-use dmover_model::{Fatal, PathBytes, Protected};
+use dmover_model::{Fatal, Protected};
 use dmover_wire::agent::{NOT_ACCEPTED, UNKNOWN_REQUEST};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,7 +12,7 @@ use crate::failure::Ended;
 use crate::listening::{self, Credentials};
 use crate::remote_command;
 use crate::ssh::{Ssh, SshOptions};
-use crate::streams::Carrier;
+use crate::streams::{Carrier, ThroughSsh};
 
 /// How long ssh may take to say why it ended.
 const REASON_WITHIN: Duration = Duration::from_secs(5);
@@ -43,8 +43,8 @@ pub(crate) struct Reach {
 /// What carries the greetings, and everything else without data streams.
 #[derive(Debug, Clone)]
 enum By {
-    /// ssh, and the path of the agent if the user has named one.
-    Ssh(Arc<Ssh>, Option<PathBytes>),
+    /// ssh, and how it was started.
+    Ssh(Arc<Ssh>, Arc<ThroughSsh>),
     /// A connection to an agent that listens.
     Agent(Arc<TcpStream>),
     /// A connection of the host of the command to that host.
@@ -77,7 +77,8 @@ impl Way {
         }
         let command = remote_command::agent(agent.map(|path| &path.0[..]));
         let (ssh, output, input) = Ssh::start(host, options, &command)?;
-        let by = By::Ssh(Arc::new(ssh), agent.cloned());
+        let how = ThroughSsh { host: host.clone(), options: options.clone() };
+        let by = By::Ssh(Arc::new(ssh), Arc::new(how));
         let reach = Reach { by, host: host.shown(), name: host.name.clone() };
         Ok(Self { input: Box::new(input), output: Box::new(output), reach })
     }
@@ -126,6 +127,14 @@ impl Reach {
         Carrier { input, output, hang_up: self.hang_up(), protected }
     }
 
+    /// How further connections with the host are opened; `None`: they are not.
+    pub fn further(&self) -> Option<Arc<ThroughSsh>> {
+        match &self.by {
+            By::Ssh(_, how) => Some(Arc::clone(how)),
+            By::Agent(_) | By::Command(_) => None,
+        }
+    }
+
     /// What carries everything if there are no data streams.
     pub fn spare(&self) -> &'static str {
         match self.by {
@@ -139,9 +148,9 @@ impl Reach {
     pub fn without_hello(&self) -> Fatal {
         let host = &self.host;
         match &self.by {
-            By::Ssh(ssh, agent) => {
+            By::Ssh(ssh, how) => {
                 let status = ssh.end(REASON_WITHIN);
-                let (errors, agent) = (ssh.errors(), agent.as_ref());
+                let (errors, agent) = (ssh.errors(), how.options.agent.as_ref());
                 Ended { host, status, errors: &errors, agent }.without_hello()
             }
             By::Agent(_) => self.fatal(&Broken::Ended),

@@ -5,33 +5,45 @@
 use std::fmt::Write as _;
 
 /// Finds dmover where `agent --install` puts it, so that this has an effect where an older one is in PATH, or else in PATH,
-/// and becomes it. The line on standard error says what was
+/// and becomes it, with `$a`. The line on standard error says what was
 /// found: without it, nothing that follows can be told from what a login script says.
 const FIND: &str = "p=$HOME/.local/bin/dmover; \
     if [ -f \"$p\" ]; then :; else p=$(command -v dmover 2>/dev/null) || p=; fi; \
-    if [ -f \"$p\" ]; then echo \"dmover-agent: $p on $(uname -s -m)\" >&2; exec \"$p\" agent --stdio; fi; \
+    if [ -f \"$p\" ]; then echo \"dmover-agent: $p on $(uname -s -m)\" >&2; exec \"$p\" agent $a; fi; \
     echo \"dmover-agent: none\" >&2; exit 127";
 
 /// The same with a path that the user named; a name without a slash is looked up in PATH.
 const NAMED: &str = "p=$(printf \"%bx\" \"$1\"); p=${p%x}; \
     case $p in */*) ;; *) q=$(command -v \"$p\" 2>/dev/null) && p=$q ;; esac; \
-    if [ -e \"$p\" ]; then echo \"dmover-agent: $p on $(uname -s -m)\" >&2; exec \"$p\" agent --stdio; fi; \
+    if [ -e \"$p\" ]; then echo \"dmover-agent: $p on $(uname -s -m)\" >&2; exec \"$p\" agent $a; fi; \
     echo \"dmover-agent: none\" >&2; exit 127";
+
+/// How the agent is started that serves a connection.
+const SERVES: &str = "a=--stdio; ";
 
 /// What a line of the scripts above begins with.
 pub(crate) const MARK: &str = "dmover-agent: ";
 
 /// The command that runs the agent. `agent`: its path, if the user named one.
 pub(crate) fn agent(agent: Option<&[u8]>) -> String {
+    with(SERVES, agent)
+}
+
+/// The command that leads a data stream to a port of that host, on which an agent there listens.
+pub(crate) fn stream_to(port: u16, agent: Option<&[u8]>) -> String {
+    with(&format!("a=--stream-to={port}; "), agent)
+}
+
+fn with(how: &str, agent: Option<&[u8]>) -> String {
     match agent {
-        None => command(FIND, &[]),
+        None => command(&[how, FIND].concat(), &[]),
         Some(path) => {
             let path = path.strip_prefix(b"~/").map_or_else(
                 || path.to_vec(),
                 // The shell begins in the home directory. With a slash, it is not looked up in PATH.
                 |below| [b"./", below].concat(),
             );
-            command(NAMED, &[&path])
+            command(&[how, NAMED].concat(), &[&path])
         }
     }
 }

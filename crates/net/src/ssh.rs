@@ -7,6 +7,7 @@ use dmover_schedule::time::Instant;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -17,6 +18,8 @@ use crate::endpoint::RemoteHost;
 /// command here. Everything else is left to ssh_config(5).
 const OPTIONS: [&str; 6] =
     ["-T", "-x", "-a", "-oClearAllForwardings=yes", "-oPermitLocalCommand=no", "-oEscapeChar=none"];
+/// The same for a further connection with a host: it asks nothing, and does not share the connection of another ssh.
+const FURTHER: [&str; 3] = ["-oBatchMode=yes", "-oControlMaster=no", "-oControlPath=none"];
 /// How many lines of standard error are kept.
 const LINES_MAX: usize = 40;
 /// The longest line that is kept as one.
@@ -68,26 +71,41 @@ impl Ssh {
         options: &SshOptions,
         command: &str,
     ) -> Result<(Self, ChildStdin, ChildStdout), Fatal> {
-        let words = words(host, &options.program, command);
-        let mut ssh = Command::new(&words[0]);
-        ssh.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        dmover_host::process::kill_with_parent(&mut ssh);
-        // A job completes what is in progress when the user interrupts it, and needs the connection for that.
-        dmover_host::process::ignore_interrupts(&mut ssh);
-        let mut child = ssh.spawn().map_err(|error| cannot_start(&words[0], &error))?;
-        let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let errors: Arc<Errors> = Arc::default();
-        let ssh = Self { child: Mutex::new(child), errors: Arc::clone(&errors) };
-        let (Some(input), Some(output), Some(lines)) = streams else {
-            unreachable!("three pipes were asked for")
+        let words = words(host, (&options.program, &[]), command);
+        let mut child = spawn(&words, [Stdio::piped(), Stdio::piped()])?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            unreachable!("pipes were asked for")
         };
         dmover_host::process::enlarge_pipe(&input);
         dmover_host::process::enlarge_pipe(&output);
+        Ok((Self::of(child, host)?, input, output))
+    }
+
+    /// Runs a command with a further connection to a host, which asks nothing. `line`: the standard input and output of ssh.
+    /// What is said of the calling thread above is true here, too.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn start_further(
+        host: &RemoteHost,
+        options: &SshOptions,
+        command: &str,
+        line: [OwnedFd; 2],
+    ) -> Result<Self, Fatal> {
+        let words = words(host, (&options.program, &FURTHER), command);
+        Self::of(spawn(&words, line.map(Stdio::from))?, host)
+    }
+
+    fn of(mut child: Child, host: &RemoteHost) -> Result<Self, Fatal> {
+        let errors: Arc<Errors> = Arc::default();
+        let lines = child.stderr.take();
+        let ssh = Self { child: Mutex::new(child), errors: Arc::clone(&errors) };
+        let Some(lines) = lines else { unreachable!("a pipe was asked for") };
         let shown = host.shown();
         let reader = thread::Builder::new().name("net-errors".into());
         let started = reader.spawn(move || errors.read_all(lines, &shown));
         started.map_err(Fatal::Thread)?;
-        Ok((ssh, input, output))
+        Ok(ssh)
     }
 
     /// How it has ended, after at most this time; then it is asked to end (SIGTERM), and killed if it does not. A killed
@@ -155,10 +173,23 @@ impl Errors {
     }
 }
 
-fn words(host: &RemoteHost, program: &[OsString], command: &str) -> Vec<OsString> {
+fn spawn(words: &[OsString], [input, output]: [Stdio; 2]) -> Result<Child, Fatal> {
+    let mut ssh = Command::new(&words[0]);
+    ssh.args(&words[1..]).stdin(input).stdout(output).stderr(Stdio::piped());
+    dmover_host::process::kill_with_parent(&mut ssh);
+    // A job completes what is in progress when the user interrupts it, and needs the connection for that.
+    dmover_host::process::ignore_interrupts(&mut ssh);
+    ssh.spawn().map_err(|error| cannot_start(&words[0], &error))
+}
+
+fn words(
+    host: &RemoteHost,
+    (program, more): (&[OsString], &[&str]),
+    command: &str,
+) -> Vec<OsString> {
     let program = if program.is_empty() { &["ssh".into()] } else { program };
     let mut words = program.to_vec();
-    words.extend(OPTIONS.map(OsString::from));
+    words.extend(OPTIONS.iter().chain(more).map(OsString::from));
     if let Some(user) = &host.user {
         words.extend(["-l".into(), user.into()]);
     }
@@ -184,7 +215,8 @@ mod tests {
     #[test]
     fn the_host_is_never_an_option() {
         let host = RemoteHost { user: Some("a@b".into()), name: "::1".into(), port: None };
-        let words = words(&host, &["ssh".into(), "-F".into(), "x y".into()], "exec true");
+        let program = ["ssh", "-F", "x y"].map(OsString::from);
+        let words = words(&host, (&program, &FURTHER), "exec true");
         let tail = ["-l", "a@b", "--", "::1", "exec true"].map(OsString::from);
         assert!(words.starts_with(&["ssh".into(), "-F".into(), "x y".into(), "-T".into()]));
         assert!(words.ends_with(&tail), "{words:?}");

@@ -21,6 +21,7 @@ mod pool;
 mod report;
 mod sealed;
 mod shared;
+mod through_ssh;
 mod watch;
 mod ways;
 mod worker;
@@ -40,6 +41,8 @@ pub(crate) use self::dial::Dialer;
 use self::identity::Identity;
 use self::pool::Pool;
 use self::shared::Transport;
+pub(crate) use self::through_ssh::ThroughSsh;
+pub use self::through_ssh::stream_to;
 use crate::connection::{HangUp, Link, Terms};
 
 /// The ports on which an agent listens unless others are named: those that sites open for transfers of GridFTP, too.
@@ -147,7 +150,8 @@ impl Carrier {
     fn with_pool(self, patience: Duration, compression: Compression) -> io::Result<(Pool, HangUp)> {
         let Self { input, output, hang_up, .. } = self;
         // What ends ssh, or this process, ends these.
-        let spare = Transport { input, output, close: Box::new(|| ()), socket: None };
+        let spare =
+            Transport { input, output, close: Box::new(|| ()), socket: None, is_in_ssh: false };
         Ok((Pool::new(spare, patience, compression)?, hang_up))
     }
 }
@@ -258,6 +262,7 @@ impl Offering {
             port,
             host: name.to_owned(),
             spare,
+            through_ssh: None,
             options: options.clone(),
         };
         let link = pool.link(hang_up, (protected(settings.protection), spares));

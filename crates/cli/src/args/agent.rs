@@ -19,6 +19,7 @@ const EXAMPLES: &str = "Examples:
     "install",
     "check",
     "stdio",
+    "stream_to",
     "listen",
     "make_identity",
     "show_identity",
@@ -51,6 +52,9 @@ pub struct AgentArgs {
     /// dmover runs this on the other host. It is not for a terminal.
     #[arg(long)]
     pub stdio: bool,
+    /// Pass standard input and output on to this port of this host; dmover runs this on the other host.
+    #[arg(long, hide = true, value_name = "PORT")]
+    pub stream_to: Option<u16>,
     /// What the connection may do; 'dmover agent --listen' passes it.
     #[arg(long, hide = true, requires = "stdio")]
     pub confined: Option<String>,

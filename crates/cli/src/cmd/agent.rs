@@ -11,6 +11,7 @@ use dmover_net::{
 use dmover_remote::{Introduction, TreeService};
 use dmover_schedule::time::Instant;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -61,9 +62,26 @@ fn act(args: &AgentArgs) -> Result<(), Fatal> {
         identity::make(file.as_deref(), Duration::from_millis(options.valid_for))
     } else if options.show_identity {
         identity::show(file.as_deref())
+    } else if let Some(port) = args.stream_to {
+        stream_to(port)
     } else {
         serve(args.confined.as_deref())
     }
+}
+
+/// `--stream-to`: the other end of a connection of ssh that carries a data stream.
+fn stream_to(port: u16) -> Result<(), Fatal> {
+    let passed = standard_streams()
+        .and_then(|(input, output)| dmover_net::streams::stream_to(port, input, output));
+    passed.map_err(|error| {
+        let message = format!("cannot pass a data stream on to port {port}: {error}");
+        Fatal::unavailable(message, "run the same command again")
+    })
+}
+
+/// Standard input and output, which nothing else uses from now on.
+fn standard_streams() -> std::io::Result<(File, File)> {
+    Ok((dmover_host::process::take_stdin()?, dmover_host::process::take_stdout()?))
 }
 
 fn ssh(args: &AgentArgs) -> SshOptions {
@@ -244,9 +262,7 @@ fn serve(confined: Option<&str>) -> Result<(), Fatal> {
     if let Err(error) = &entered {
         tracing::warn!("{error}");
     }
-    let streams = dmover_host::process::take_stdin()
-        .and_then(|input| Ok((input, dmover_host::process::take_stdout()?)));
-    let (input, output) = streams.map_err(|error| {
+    let (input, output) = standard_streams().map_err(|error| {
         let message = format!("cannot use standard input and output: {error}");
         Fatal::refused(message, "dmover on another host runs this")
     })?;

@@ -19,6 +19,7 @@ pub(crate) fn words(source: &PathBytes, known: &ConnectionReport) -> String {
         Protected::Command => {
             return format!("{source}: through the host of the command, without data streams");
         }
+        Protected::SshStreams => "through ssh",
         Protected::Tls => "TLS 1.3",
         Protected::Integrity => "not encrypted, changes are noticed",
         Protected::Nothing => "NOT PROTECTED",

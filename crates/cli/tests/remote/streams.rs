@@ -4,6 +4,7 @@ use super::rig::{Far, Rig};
 use dmover_testkit::cluster::{FarHost, LineOptions};
 use dmover_testkit::lanes::run::Run;
 use serde_json::Value;
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -78,28 +79,76 @@ fn what_is_encrypted_cannot_be_read_on_the_way() {
     }
 }
 
+/// Options for a job that finds no open port: nobody listens at this end of the line. It is longer than the attempts.
+fn without_port(rig: &Rig) -> String {
+    format!("--bwlimit 1M --data-address {}", rig.far.line.near_address())
+}
+
 #[test]
-fn without_an_open_port_everything_goes_through_ssh_and_it_says_so() {
+fn without_an_open_port_ssh_carries_the_streams_and_it_says_so() {
     let rig = rig!();
     for far in Far::BOTH {
-        // Nobody listens at this end of the line.
-        let closed = rig.far.line.near_address();
-        let run = rig.run(far, &format!("copy -T --data-address {closed}")).expect_code(0);
+        let run = rig.run(far, &format!("copy -T {}", without_port(&rig))).expect_code(0);
         rig.assert_same();
+        let said =
+            "no port of far can be used for data streams, so 8 connections of ssh carry them: ";
+        assert!(run.stderr.contains(said) && run.stderr.contains("refused"), "{}", run.tell());
+        let known = connection(&run);
+        assert_eq!(known["protection"], "ssh_streams", "{known}");
+        assert_eq!(known["streams"], 8, "{known}");
+        // What the kernel knows are connections within a host.
+        assert_eq!(known["round_trip_us"], Value::Null, "{known}");
         rig.bench.sh("rm -r d");
-        drop(run);
+        rig.far.wait_quiet().unwrap();
     }
-    // A job that is longer than the attempts.
-    let slow = "copy -T --bwlimit 1M";
-    let closed = rig.far.line.near_address();
-    let run = rig.run(Far::Source, &format!("{slow} --data-address {closed}")).expect_code(0);
+}
+
+/// What ssh has been started as for streams, on this host.
+fn carriers(rig: &Rig) -> Vec<u32> {
+    let config = rig.far.ssh_command().rsplit(' ').next().unwrap().to_owned();
+    let found = rig.bench.sh(&format!("pgrep -f '^ssh -F {config} .*BatchMode=yes' || true"));
+    found.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+#[test]
+fn streams_that_ssh_carries_are_replaced_and_end_with_the_job() {
+    let rig = rig!();
+    let line = format!("copy -T --streams 3 {}", without_port(&rig));
+    let mut running = rig.start(Far::Source, &line);
+    eventually("connections of ssh", || carriers(&rig).len() == 3 || running.has_ended().unwrap());
+    // The others are started once the first one carries a stream; they may still log in.
+    let before = carriers(&rig);
+    rig.bench.sh(&format!("kill -KILL {} {}", before[0], before[1]));
+    eventually("others", || {
+        let now = carriers(&rig);
+        now.len() == 3 && !now.contains(&before[0]) || running.has_ended().unwrap()
+    });
+    let run = running.finish().unwrap().expect_code(0);
     rig.assert_same();
-    assert!(
-        run.stderr.contains("no data streams to far, everything goes through ssh"),
-        "{}",
-        run.tell()
-    );
-    assert!(run.stderr.contains("refused"), "{}", run.tell());
+    assert!(connection(&run)["lost_streams"].as_u64().unwrap() >= 1, "{}", run.tell());
+    eventually("the end of all of them", || carriers(&rig).is_empty());
+}
+
+#[test]
+fn everything_goes_through_ssh_if_there_is_no_second_connection() {
+    let rig = rig!();
+    let script =
+        "case \"$*\" in *BatchMode*) echo there is one already >&2; exit 255;; esac; exec \"$@\"";
+    rig.bench.write("once", format!("#!/bin/sh\n{script}\n"));
+    rig.bench.sh("chmod +x once");
+    let ssh = format!("{} {}", rig.bench.at("once").display(), rig.far.ssh_command());
+    let mut words: Vec<OsString> = format!("copy -T --json {}", without_port(&rig))
+        .split_whitespace()
+        .map(OsString::from)
+        .collect();
+    words.extend(["--ssh-command".into(), ssh.into()]);
+    words.push(format!("far:{}", rig.bench.at("s").display()).into());
+    words.push(rig.bench.at("d").into());
+    let run = rig.bench.dmover.run(words).unwrap().expect_code(0);
+    rig.assert_same();
+    let said = "no data streams to far, everything goes through ssh: ";
+    let why = "a second connection of ssh: there is one already";
+    assert!(run.stderr.contains(said) && run.stderr.contains(why), "{}", run.tell());
     assert_eq!(connection(&run)["protection"], "ssh");
 }
 

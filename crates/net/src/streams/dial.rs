@@ -13,7 +13,8 @@ use std::time::Duration;
 use super::handshake::{self, HANDSHAKE_WITHIN};
 use super::pool::Pool;
 use super::shared::Stream;
-use super::ways::{Way, Ways};
+use super::through_ssh::{LOGIN_WITHIN, SshLine, ThroughSsh};
+use super::ways::{TcpWay, Way, Ways};
 use super::{StreamOptions, growth};
 use crate::relay;
 
@@ -25,6 +26,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const FIRST_ATTEMPTS: u32 = 3;
 /// Streams that are opened at the same time.
 const DIALS_MAX: usize = 8;
+/// The same for connections of ssh, of which a server accepts only a few before they have logged in (`MaxStartups` of sshd).
+const LOGINS_MAX: usize = 4;
 /// If so many times the number of streams end soon after they were opened, and none lives longer, ssh is better.
 const YOUNG_ROUNDS: u32 = 3;
 
@@ -41,6 +44,8 @@ pub(crate) struct Dialer {
     pub(super) host: String,
     /// What carries everything without streams.
     pub(super) spare: &'static str,
+    /// How ssh carries streams, if no port can be reached.
+    pub(super) through_ssh: Option<Arc<ThroughSsh>>,
     pub(super) options: StreamOptions,
 }
 
@@ -97,6 +102,11 @@ impl Dialer {
         self.options.relayed = relayed;
     }
 
+    /// Has ssh carry streams, if no port can be reached.
+    pub fn or_through_ssh(&mut self, how: Option<Arc<ThroughSsh>>) {
+        self.through_ssh = how;
+    }
+
     /// Starts the thread, which ends with the pool.
     pub fn start(self) -> io::Result<()> {
         let dialer = Arc::new(self);
@@ -118,14 +128,20 @@ impl Dialer {
             let young = self.pool.young_losses();
             if self.pool.streams() == 0 && young >= YOUNG_ROUNDS * self.options.settings.count {
                 let why = "they end soon after they were opened";
-                return self.without_streams(&format!("port {}: {why}", self.port));
+                if ways.are_of_ssh() {
+                    return self.without_streams(&format!("connections of ssh: {why}"));
+                }
+                let why = format!("port {}: {why}", self.port);
+                let Some(others) = self.through_ssh(&mut attempts, &why) else { return };
+                ways = others;
             }
             alone_since =
                 if self.pool.streams() > 0 { None } else { alone_since.or(Some(now_ms())) };
             for way in attempts.ended_early() {
                 ways.ended_early(&way, now_ms());
             }
-            while attempts.pending.len() < DIALS_MAX
+            let dials_max = if ways.are_of_ssh() { LOGINS_MAX } else { DIALS_MAX };
+            while attempts.pending.len() < dials_max
                 && let Some(way) =
                     ways.next(|way| attempts.used(way), self.wanted(), now_ms()).cloned()
             {
@@ -143,7 +159,8 @@ impl Dialer {
                     if alone_ms >= ALONE_TOLD_MS && !std::mem::replace(&mut is_told, true) {
                         self.without_streams(&format!("all have ended; {error}"));
                     }
-                    if attempts.pending.is_empty() && self.pool.streams() == 0 {
+                    let has_none = attempts.pending.is_empty() && self.pool.streams() == 0;
+                    if has_none && !ways.are_of_ssh() {
                         // The other side may have another address by now, or this one may.
                         self.pool.wait_for_change(LOOK_EVERY);
                         ways = self.race(&mut attempts).unwrap_or(ways);
@@ -160,15 +177,44 @@ impl Dialer {
 
     /// The ways of which one has led to the first stream.
     fn first(self: &Arc<Self>, attempts: &mut Attempts) -> Option<Ways> {
-        for attempt in 1..=FIRST_ATTEMPTS {
+        let most = if self.through_ssh.is_some() { 2 } else { FIRST_ATTEMPTS };
+        for attempt in 1..=most {
             let begin = Instant::now();
             match self.race(attempts) {
                 Ok(ways) => return Some(ways),
                 Err(_) if self.pool.is_over() => return None,
-                Err(error) if attempt == FIRST_ATTEMPTS => {
-                    self.without_streams(&error.to_string());
+                Err(error) if attempt == most => {
+                    return self.through_ssh(attempts, &error.to_string());
                 }
                 Err(_) => self.pool.wait_for_change(CONNECT_WITHIN.saturating_sub(begin.elapsed())),
+            }
+        }
+        None
+    }
+
+    /// Opens a stream that ssh carries, and has it carry the others. `why`: no other way can be used.
+    fn through_ssh(self: &Arc<Self>, attempts: &mut Attempts, why: &str) -> Option<Ways> {
+        if self.through_ssh.is_none() {
+            self.without_streams(why);
+            return None;
+        }
+        let mut ways = Ways::new([vec![Way::Ssh]]);
+        self.open(Way::Ssh, &Arc::default(), attempts);
+        while !self.pool.is_over() {
+            match attempts.next_within(LOOK_EVERY) {
+                Some((Way::Ssh, Ok(_))) => {
+                    ways.worked(&Way::Ssh);
+                    let (host, count) = (&self.host, self.options.settings.count);
+                    (self.options.notice.0)(&format!(
+                        "no port of {host} can be used for data streams, so {count} connections of ssh carry them: {why}"
+                    ));
+                    return Some(ways);
+                }
+                Some((Way::Ssh, Err(error))) => {
+                    self.without_streams(&format!("{why}; a second connection of ssh: {error}"));
+                    return None;
+                }
+                Some((Way::Tcp(_), _)) | None => {}
             }
         }
         None
@@ -236,8 +282,17 @@ impl Dialer {
         attempts.pending.push(way.clone());
         let (dialer, won, done) = (Arc::clone(self), Arc::clone(won), attempts.sender.clone());
         let failed = (way.clone(), done.clone());
+        // ssh ends with the thread that has started it, which is this one.
+        let line = match (&way, &self.through_ssh) {
+            (Way::Ssh, Some(how)) => Some(how.connect(self.port)),
+            _ => None,
+        };
         let opens = move || {
-            let result = dialer.dial(&way, &won);
+            let result = match (&way, line) {
+                (Way::Tcp(way), _) => dialer.dial(way, &won),
+                (Way::Ssh, Some(line)) => line.and_then(|line| dialer.dial_through(line)),
+                (Way::Ssh, None) => Err(io::ErrorKind::Unsupported.into()),
+            };
             // Whoever waited for it may have gone.
             let _ = done.send((way, result));
         };
@@ -248,7 +303,7 @@ impl Dialer {
         }
     }
 
-    fn dial(&self, way: &Way, won: &AtomicBool) -> io::Result<Option<Arc<Stream>>> {
+    fn dial(&self, way: &TcpWay, won: &AtomicBool) -> io::Result<Option<Arc<Stream>>> {
         let settings = &self.options.settings;
         let tuning = Tuning {
             congestion: settings.congestion.clone(),
@@ -281,6 +336,13 @@ impl Dialer {
         won.store(true, SeqCst);
         self.pool.add(transport).map(Some)
     }
+
+    fn dial_through(&self, line: SshLine) -> io::Result<Option<Arc<Stream>>> {
+        let transport = line.prove(|socket| {
+            handshake::connect(socket, &self.config, self.options.settings.protection, LOGIN_WITHIN)
+        })?;
+        self.pool.add(transport).map(Some)
+    }
 }
 
 /// The ways from one address to any of several.
@@ -288,7 +350,7 @@ fn alternatives(to: &[SocketAddr], from: Option<IpAddr>, preface: &[u8]) -> Vec<
     let mut ways: Vec<Way> = Vec::new();
     for to in to.iter().copied() {
         let fits = from.is_none_or(|from| from.is_ipv4() == to.is_ipv4());
-        let way = Way { to, from, preface: preface.to_vec() };
+        let way = Way::Tcp(TcpWay { to, from, preface: preface.to_vec() });
         if fits && !ways.contains(&way) {
             ways.push(way);
         }

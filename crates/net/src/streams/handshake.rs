@@ -221,7 +221,7 @@ impl Opening<TcpStream> {
             }
             Protection::None => (Box::new(socket.try_clone()?), Box::new(Collected::new(socket))),
         };
-        Ok(Transport { input, output, close, socket: Some(known) })
+        Ok(Transport { input, output, close, socket: Some(known), is_in_ssh: false })
     }
 }
 

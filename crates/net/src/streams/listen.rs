@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::handshake::{self, HANDSHAKE_WITHIN};
 use super::identity::Identity;
 use super::pool::Pool;
+use super::shared::Transport;
 use super::{Carrier, MARGIN, PATIENCE_MIN, STREAMS_MAX};
 use crate::connection::{Link, Terms};
 use crate::ports::listen;
@@ -33,12 +34,19 @@ struct Opens {
     config: Arc<ServerConfig>,
     protection: Protection,
     tuning: Tuning,
+    /// The other side runs on this host, too.
+    is_here: bool,
 }
 
 impl Listening {
     /// Listens, as the other side has asked for. `addresses`: those of this host by which it may be reached.
-    pub fn start(offer: &StreamOffer, addresses: Vec<String>) -> (StreamAnswer, Option<Self>) {
-        match Self::begin(offer) {
+    /// `is_here`: the other side runs on this host, too.
+    pub fn start(
+        offer: &StreamOffer,
+        addresses: Vec<String>,
+        is_here: bool,
+    ) -> (StreamAnswer, Option<Self>) {
+        match Self::begin(offer, is_here) {
             Ok((listening, certificate, port)) => {
                 (StreamAnswer::Listens { certificate, port, addresses }, Some(listening))
             }
@@ -46,7 +54,7 @@ impl Listening {
         }
     }
 
-    fn begin(offer: &StreamOffer) -> io::Result<(Self, Vec<u8>, u16)> {
+    fn begin(offer: &StreamOffer, is_here: bool) -> io::Result<(Self, Vec<u8>, u16)> {
         let tuning = Tuning {
             congestion: offer.congestion.clone(),
             buffer_bytes: offer.buffer_bytes,
@@ -59,7 +67,7 @@ impl Listening {
         let config = identity.server(offer.certificate.clone())?;
         let listening = Self {
             listener,
-            opens: Opens { config, protection: offer.protection, tuning },
+            opens: Opens { config, protection: offer.protection, tuning, is_here },
             patience: Duration::from_millis(offer.patience_ms.into()).max(PATIENCE_MIN),
             compression: offer.compression,
         };
@@ -114,8 +122,10 @@ impl Listening {
 impl Opens {
     fn open(&self, socket: TcpStream, pool: &Pool) -> io::Result<()> {
         tcp::accepted(&socket, &self.tuning)?;
+        // The other side's ssh has started what connects from this host.
+        let is_in_ssh = !self.is_here && socket.peer_addr()?.ip().to_canonical().is_loopback();
         let transport = handshake::accept(socket, &self.config, self.protection, HANDSHAKE_WITHIN)?;
-        pool.add(transport).map(drop)
+        pool.add(Transport { is_in_ssh, ..transport }).map(drop)
     }
 }
 

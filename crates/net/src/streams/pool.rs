@@ -51,12 +51,13 @@ impl Pool {
     }
 
     fn attach(&self, transport: Transport, is_spare: bool) -> io::Result<Arc<Stream>> {
-        let Transport { input, output, close, socket } = transport;
+        let Transport { input, output, close, socket, is_in_ssh } = transport;
         let shared = &self.0;
         let now = shared.now_ms();
         let mut state = lock(&shared.state);
         state.last_number += 1;
-        let stream = Arc::new(Stream::new(state.last_number, is_spare, (close, socket), now));
+        let stream =
+            Arc::new(Stream::new(state.last_number, is_spare, (close, socket, is_in_ssh), now));
         state.streams.push(Arc::clone(&stream));
         if !is_spare {
             (state.had_streams, state.was_closed) = (true, false);
@@ -107,8 +108,12 @@ impl Pool {
         let known = Arc::clone(&self.0);
         let report = Box::new(move || {
             let state = lock(&known.state);
-            let has_streams = state.streams.iter().any(|stream| !stream.is_spare);
-            let protected = if has_streams { streams } else { spare };
+            let mut all = state.streams.iter().filter(|stream| !stream.is_spare);
+            let protected = match all.next() {
+                None => spare,
+                Some(first) if first.is_in_ssh => Protected::SshStreams,
+                Some(_) => streams,
+            };
             report::of(&state.streams, (protected, &known.carried), known.lost.load(Relaxed))
         });
         let shared = Arc::clone(&self.0);

@@ -12,13 +12,14 @@ pub(super) fn of(
     (protected, carried): (Protected, &Carried),
     lost: u64,
 ) -> ConnectionReport {
-    let sockets: Vec<_> = streams.iter().filter_map(|stream| stream.socket.as_ref()).collect();
+    let sockets: Vec<_> = streams.iter().filter_map(|stream| stream.line()).collect();
+    let count = streams.iter().filter(|stream| !stream.is_spare).count();
     let known: Vec<_> = sockets.iter().filter_map(|socket| tcp::info(socket)).collect();
     let sum = |of: fn(&tcp::TcpInfo) -> u32| known.iter().map(of).map(u64::from).sum::<u64>();
     let average = sum(|info| info.round_trip_us).checked_div(known.len() as u64);
     let buffers = sockets.first().and_then(|socket| tcp::buffers(socket));
     ConnectionReport {
-        streams: sockets.len() as u32,
+        streams: count as u32,
         lost_streams: lost,
         relays: Vec::new(),
         protected,

@@ -44,6 +44,8 @@ pub(super) struct Transport {
     pub close: Close,
     /// What the kernel can be asked about.
     pub socket: Option<TcpStream>,
+    /// ssh carries it: the socket leads only to a process on this host.
+    pub is_in_ssh: bool,
 }
 
 /// A stream while it is part of the pool.
@@ -53,6 +55,7 @@ pub(super) struct Stream {
     pub is_spare: bool,
     pub close: Close,
     pub socket: Option<TcpStream>,
+    pub is_in_ssh: bool,
     /// Wakes the thread that sends, together with the lock of [`State`].
     pub wake: Condvar,
     pub heard_ms: AtomicU64,
@@ -72,19 +75,20 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// A stream that has just been opened. `of`: what closes it, and what the kernel can be asked about.
+    /// A stream that has just been opened. `of`: what closes it, what the kernel can be asked about, and whether ssh carries it.
     pub fn new(
         number: StreamNumber,
         is_spare: bool,
-        of: (Close, Option<TcpStream>),
+        of: (Close, Option<TcpStream>, bool),
         now: u64,
     ) -> Self {
-        let (close, socket) = of;
+        let (close, socket, is_in_ssh) = of;
         Self {
             number,
             is_spare,
             close,
             socket,
+            is_in_ssh,
             wake: Condvar::new(),
             heard_ms: AtomicU64::new(now),
             told_ms: AtomicU64::new(now),
@@ -104,6 +108,11 @@ impl Stream {
 
     pub fn has_ended_early(&self) -> bool {
         self.ended_early.load(Relaxed)
+    }
+
+    /// The connection to the other side, if the kernel knows it.
+    pub fn line(&self) -> Option<&TcpStream> {
+        self.socket.as_ref().filter(|_| !self.is_in_ssh)
     }
 
     pub fn is_doubted(&self) -> bool {

@@ -25,6 +25,7 @@ fn transport(socket: UnixStream) -> Transport {
         output: Box::new(socket),
         close: Box::new(move || drop(closes.shutdown(Shutdown::Both))),
         socket: None,
+        is_in_ssh: false,
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) fn run(shared: &Arc<Shared>, patience: Duration) {
         let is_silent = |stream: &&Arc<Stream>| Health::of(stream).is_silent(now);
         let silent: Vec<Arc<Stream>> = state.streams.iter().filter(is_silent).cloned().collect();
         let end = end_of(&state, now, shared.heard_ms.load(Relaxed), patience);
-        let sockets = state.streams.iter().filter_map(|stream| stream.socket.as_ref());
+        let sockets = state.streams.iter().filter_map(|stream| stream.line());
         let wanted = counted.wanted(&sockets.filter_map(tcp::info).collect::<Vec<_>>());
         drop(state);
         if let Some(wanted) = wanted {

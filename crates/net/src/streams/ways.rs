@@ -8,9 +8,18 @@ const PAUSE_MAX_MS: u64 = 2_000;
 const EARLY_PAUSE_MIN_MS: u64 = 5_000;
 const EARLY_PAUSE_MAX_MS: u64 = 320_000;
 
-/// A way: the addresses at both of its ends, and what relays on it read first.
+/// A way to the other side.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) enum Way {
+    /// A connection of TCP.
+    Tcp(TcpWay),
+    /// A connection of ssh.
+    Ssh,
+}
+
+/// The addresses at both ends of a connection, and what relays on the way read first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TcpWay {
     pub to: SocketAddr,
     /// `None`: the kernel's choice.
     pub from: Option<IpAddr>,
@@ -59,6 +68,11 @@ impl Ways {
     /// The ways of each group.
     pub fn groups(&self) -> impl Iterator<Item = &[Way]> {
         self.0.iter().map(|group| &group.alternatives[..])
+    }
+
+    /// Whether ssh carries all streams.
+    pub fn are_of_ssh(&self) -> bool {
+        self.0.iter().all(|group| group.alternatives == [Way::Ssh])
     }
 
     /// The way for the next stream; `None`: no stream is needed, or all ways rest. `used`: how many streams a way has,
@@ -125,7 +139,7 @@ mod tests {
     use super::*;
 
     fn way(last: u8) -> Way {
-        Way { to: ([192, 0, 2, last], 1).into(), from: None, preface: Vec::new() }
+        Way::Tcp(TcpWay { to: ([192, 0, 2, last], 1).into(), from: None, preface: Vec::new() })
     }
 
     /// Groups of one way each.
@@ -141,7 +155,7 @@ mod tests {
     }
 
     fn number(way: &Way) -> usize {
-        let SocketAddr::V4(to) = way.to else { unreachable!() };
+        let Way::Tcp(TcpWay { to: SocketAddr::V4(to), .. }) = way else { unreachable!() };
         to.ip().octets()[3].into()
     }
 
@@ -209,7 +223,7 @@ mod tests {
     fn a_way_on_which_streams_do_not_last_rests_longer_each_time() {
         let mut ways = alone([0, 1]);
         let next = |ways: &Ways, now| {
-            ways.next(|way| 8 * usize::from(way.to.ip() == self::way(0).to.ip()), 8, now).cloned()
+            ways.next(|way| 8 * usize::from(*way == self::way(0)), 8, now).cloned()
         };
         for (begin, pause) in [(0, 5_000), (100_000, 10_000), (200_000, 20_000)] {
             ways.worked(&way(1));

@@ -29,7 +29,7 @@ pub fn receive(bytes: &[u8]) {
         assert!(state.outgoing.take(1, 0).is_some(), "it was written");
     }
     drop(state);
-    let stream = Stream::new(1, false, (Box::new(|| ()), None), shared.now_ms());
+    let stream = Stream::new(1, false, (Box::new(|| ()), None, false), shared.now_ms());
     let input =
         Input { shared: Arc::clone(&shared), rest: bytes.to_vec().into(), taken: Vec::new() };
     let input = Arc::new(std::sync::Mutex::new(input));
