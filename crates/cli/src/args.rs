@@ -366,6 +366,12 @@ pub struct KeepArgs {
     /// Map group ids in the same way
     #[arg(long, value_name = "MAP", value_delimiter = ',')]
     pub groupmap: Vec<String>,
+    /// Map users and groups by their names at the hosts of SOURCE and DEST, unless a map has a rule
+    ///
+    /// This includes ACLs. An owner without an account of that name at DEST keeps its number, or
+    /// becomes what the rule *:TO says.
+    #[arg(long)]
+    pub owners_by_name: bool,
 }
 
 /// Options for attributes that are preserved, holes and shared blocks.

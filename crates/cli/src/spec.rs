@@ -164,6 +164,7 @@ pub(crate) fn verify_spec(
             split_bytes: args.split_size,
             buffer_bytes: args.buffer_size,
             verify: Some(verify),
+            owners_by_name: args.keep.owners_by_name,
             user_map: id_rules(&args.keep.usermap, "--usermap")?,
             group_map: id_rules(&args.keep.groupmap, "--groupmap")?,
             ..CopyPolicy::default()
@@ -421,6 +422,7 @@ fn policy(
         } else {
             Side::Destination
         }),
+        owners_by_name: fidelity.keep.owners_by_name,
         user_map: id_rules(&fidelity.keep.usermap, "--usermap")?,
         group_map: id_rules(&fidelity.keep.groupmap, "--groupmap")?,
         ..CopyPolicy::default()

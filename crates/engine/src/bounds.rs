@@ -221,6 +221,7 @@ fn check_for_agent(spec: &JobSpec) -> Result<(), Fatal> {
         verify: _,
         sync,
         user_map: _,
+        owners_by_name: _,
         group_map: _,
     } = policy;
     let backup = backup.as_ref();

@@ -9,6 +9,7 @@ use dmover_local::privilege::Privilege;
 use dmover_local::unflushed::Unflushed;
 use dmover_model::{Fatal, JobSpec};
 use dmover_plan::filter::Filter;
+use dmover_plan::idmap::OwnersByName;
 use dmover_plan::temporary::TemporaryNames;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::context::{
 };
 use crate::delete_guard::Guard;
 use crate::limits::RateLimits;
+use crate::named_owners::NamedOwners;
 use crate::recheck::Doubtful;
 use crate::recorder::Recorder;
 use crate::run_facts::RunFacts;
@@ -62,11 +64,18 @@ impl Engine {
         let privilege = Privilege::of_process(dmover_host::user::is_privileged(), facts.umask);
         let (coordinator, control) =
             (receivers.coordinator.clone(), Arc::clone(&receivers.control));
+        let names = if spec.policy.owners_by_name {
+            let roots = parts.places.roots.open();
+            let names = NamedOwners::of(roots.iter().map(|root| &root.source), &receivers)?;
+            names.map(|names| Arc::new(names) as Arc<dyn OwnersByName>)
+        } else {
+            None
+        };
         let known = KnownPaths::new(memory_bytes(&spec) / 4, capacity.spill_directory);
         let job = (spec.verb, facts.keeps_journal);
         Ok(Self {
             filter,
-            settable: Settable::new(Arc::clone(&spec), privilege),
+            settable: Settable::new(Arc::clone(&spec), privilege, names),
             end: LocalEnd {
                 mounts: parts.mounts,
                 capabilities: CapabilityCache::default(),

@@ -44,6 +44,7 @@ mod manifest_records;
 mod mover;
 mod mover_pool;
 mod mover_report;
+mod named_owners;
 mod narrow;
 mod periodic_flush;
 mod permit;

@@ -3,7 +3,7 @@
 use dmover_local::attributes::{is_of_users, without_missing_locks};
 use dmover_local::privilege::Privilege;
 use dmover_model::{Attribute, EntryKind, JobSpec, Metadata, Verb};
-use dmover_plan::idmap::IdentityMap;
+use dmover_plan::idmap::{IdentityMap, OwnersByName};
 use dmover_plan::settable::Unprivileged;
 use std::sync::Arc;
 
@@ -27,9 +27,15 @@ fn unprivileged(privilege: Privilege) -> Option<Unprivileged> {
 }
 
 impl Settable {
-    pub fn new(spec: Arc<JobSpec>, privilege: Privilege) -> Self {
+    /// `names`: the owners of the source by their names, if they count.
+    pub fn new(
+        spec: Arc<JobSpec>,
+        privilege: Privilege,
+        names: Option<Arc<dyn OwnersByName>>,
+    ) -> Self {
         let policy = &spec.policy;
         let ids = IdentityMap::new(policy.user_map.clone(), policy.group_map.clone());
+        let ids = names.map_or(ids.clone(), |names| ids.by_name(names));
         Self { ids, unprivileged: unprivileged(privilege), spec }
     }
 

@@ -62,6 +62,30 @@ impl Account {
     }
 }
 
+/// The name of a user (getpwuid(3)); `None`: there is none, or the databases of users cannot be read.
+pub fn name_of_user(uid: u32) -> Option<String> {
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid));
+    user.ok().flatten().map(|user| user.name)
+}
+
+/// The name of a group (getgrgid(3)); `None` as above.
+pub fn name_of_group(gid: u32) -> Option<String> {
+    let group = nix::unistd::Group::from_gid(nix::unistd::Gid::from_raw(gid));
+    group.ok().flatten().map(|group| group.name)
+}
+
+/// The user of this name (getpwnam(3)); `None` as above.
+pub fn user_of_name(name: &str) -> Option<u32> {
+    let user = nix::unistd::User::from_name(name);
+    user.ok().flatten().map(|user| user.uid.as_raw())
+}
+
+/// The group of this name (getgrnam(3)); `None` as above.
+pub fn group_of_name(name: &str) -> Option<u32> {
+    let group = nix::unistd::Group::from_name(name);
+    group.ok().flatten().map(|group| group.gid.as_raw())
+}
+
 /// Makes this process one of another user, for good: all groups, then the group, then the user (credentials(7)).
 ///
 /// # Errors

@@ -73,6 +73,8 @@ pub enum Note {
     SourceAtimeTouched,
     /// Another program had the file open for writing while it was read.
     OpenForWriting,
+    /// A user or a group of the source has no account of its name at the destination, so its number was kept.
+    OwnerWithoutAccount,
 }
 
 /// One event of a job.

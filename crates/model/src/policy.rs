@@ -179,6 +179,9 @@ pub struct CopyPolicy {
     pub user_map: Vec<IdRule>,
     /// Group mapping, first match wins.
     pub group_map: Vec<IdRule>,
+    /// Owners without a rule, and those in ACLs, get the number that their name has at the destination.
+    #[serde(default)]
+    pub owners_by_name: bool,
 }
 
 impl Default for CopyPolicy {
@@ -210,6 +213,7 @@ impl Default for CopyPolicy {
             sync: None,
             user_map: Vec::new(),
             group_map: Vec::new(),
+            owners_by_name: false,
         }
     }
 }

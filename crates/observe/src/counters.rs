@@ -142,6 +142,8 @@ counters! {
     LeasesExpired = "leases_expired",
     /// Files that were open for writing while they were read. The next run of the same command compares them, except after --no-state.
     FilesOpenForWriting = "files_open_for_writing",
+    /// Users and groups of SOURCE without an account of their name at DEST (--owners-by-name).
+    OwnersWithoutAccount = "owners_without_account",
 }
 
 /// The counters, histograms and progress of one job.

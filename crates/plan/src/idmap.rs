@@ -2,12 +2,24 @@
 use crate::acl;
 use dmover_model::IdRule;
 use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::Arc;
 
-/// Maps user and group ids by tables of ranges; an id without a rule is unchanged.
+/// Maps user and group ids by tables of ranges, or by names; any other id is unchanged.
 #[derive(Debug, Clone, Default)]
 pub struct IdentityMap {
     users: Table,
     groups: Table,
+    by_name: Option<Arc<dyn OwnersByName>>,
+}
+
+/// Owners of the source by their names.
+pub trait OwnersByName: Debug + Send + Sync {
+    /// The number at the destination of the user who has this number at the source; `None`: there is no such name.
+    fn user(&self, id: u32) -> Option<u32>;
+
+    /// The same of a group.
+    fn group(&self, id: u32) -> Option<u32>;
 }
 
 /// Rules with their places, so that tables of thousands of users cost one look each.
@@ -34,7 +46,8 @@ impl Table {
         self.singles.is_empty() && self.ranges.is_empty()
     }
 
-    fn map(&self, id: u32) -> u32 {
+    /// `by_name` is asked about ids that have no rule of their own, before the rule for all others.
+    fn map(&self, id: u32, by_name: impl FnOnce() -> Option<u32>) -> u32 {
         let covers = |rule: &IdRule| {
             rule.count == 0 || id.checked_sub(rule.from).is_some_and(|offset| offset < rule.count)
         };
@@ -43,9 +56,9 @@ impl Table {
         match (single, range) {
             (Some((place, to)), Some((other, _))) if place < other => *to,
             (Some((_, to)), None) => *to,
-            (_, Some((_, IdRule { to, count: 0, .. }))) => *to,
+            (_, Some((_, IdRule { to, count: 0, .. }))) => by_name().unwrap_or(*to),
             (_, Some((_, rule))) => rule.to.wrapping_add(id - rule.from),
-            (None, None) => id,
+            (None, None) => by_name().unwrap_or(id),
         }
     }
 }
@@ -53,22 +66,28 @@ impl Table {
 impl IdentityMap {
     /// A map with these rules; the first rule that covers an id applies.
     pub fn new(users: Vec<IdRule>, groups: Vec<IdRule>) -> Self {
-        Self { users: Table::new(users), groups: Table::new(groups) }
+        Self { users: Table::new(users), groups: Table::new(groups), by_name: None }
+    }
+
+    /// The same, with names for ids that have no rule of their own.
+    #[must_use]
+    pub fn by_name(self, names: Arc<dyn OwnersByName>) -> Self {
+        Self { by_name: Some(names), ..self }
     }
 
     /// Whether every id is unchanged.
     pub fn is_identity(&self) -> bool {
-        self.users.is_empty() && self.groups.is_empty()
+        self.users.is_empty() && self.groups.is_empty() && self.by_name.is_none()
     }
 
     /// The destination's user id.
     pub fn user(&self, id: u32) -> u32 {
-        self.users.map(id)
+        self.users.map(id, || self.by_name.as_ref()?.user(id))
     }
 
     /// The destination's group id.
     pub fn group(&self, id: u32) -> u32 {
-        self.groups.map(id)
+        self.groups.map(id, || self.by_name.as_ref()?.group(id))
     }
 
     /// Maps the ids in the value of a `system.posix_acl_*` attribute. `None`: the value is not an ACL.
@@ -108,6 +127,28 @@ mod tests {
         let map = table();
         assert_eq!((map.user(1009), map.user(1010), map.user(0)), (5009, 1010, 65534));
         assert_eq!((map.group(100), map.group(101)), (200, 101));
+    }
+
+    #[test]
+    fn names_count_for_ids_without_a_rule_of_their_own() {
+        #[derive(Debug)]
+        struct Names;
+        impl OwnersByName for Names {
+            fn user(&self, id: u32) -> Option<u32> {
+                [1000, 7, 8].contains(&id).then_some(id + 1)
+            }
+            fn group(&self, id: u32) -> Option<u32> {
+                (id == 100 || id == 7).then_some(9)
+            }
+        }
+        let map = table().by_name(Arc::new(Names));
+        assert_eq!((map.user(1000), map.user(7), map.user(9)), (5000, 8, 9));
+        assert_eq!((map.group(100), map.group(7), map.group(8)), (200, 9, 8));
+        let others =
+            vec![IdRule { from: 8, to: 80, count: 1 }, IdRule { from: 0, to: 99, count: 0 }];
+        let map = IdentityMap::new(others, Vec::new()).by_name(Arc::new(Names));
+        assert_eq!((map.user(7), map.user(8), map.user(9)), (8, 80, 99));
+        assert!(!map.is_identity());
     }
 
     #[test]

@@ -6,10 +6,10 @@ use dmover_net::connection::{Broken, Channel, bytes};
 use dmover_net::hello::{Hello, Refusal};
 use dmover_net::relay::Relay;
 use dmover_schedule::sync::RwLock;
-use dmover_tree::RemoteRoot;
+use dmover_tree::{Owner, RemoteRoot};
 use dmover_wire::agent::{
-    Begin, Begun, BegunShared, Inspection, Measure, NOT_ACCEPTED, RelayAnswer, RelayOrder, Request,
-    RootKind, SharedMount, UNKNOWN_REQUEST,
+    Answer, Begin, Begun, BegunShared, Inspection, Measure, NAMES_MAX, NOT_ACCEPTED, RelayAnswer,
+    RelayOrder, Request, RootKind, SharedMount, UNKNOWN_REQUEST,
 };
 use dmover_wire::{decode, encode};
 use std::sync::{Arc, PoisonError};
@@ -215,9 +215,17 @@ fn unfollowed(mut request: Request) -> Request {
         | Request::Connect { .. }
         | Request::Relay(_)
         | Request::Measure(_)
+        | Request::Names(_)
         | Request::Walk { .. } => {}
     }
     request
+}
+
+fn name_of(owner: Owner) -> Option<String> {
+    match owner {
+        Owner::User(id) => dmover_host::user::name_of_user(id),
+        Owner::Group(id) => dmover_host::user::name_of_group(id),
+    }
 }
 
 fn not_accepted(why: &Fatal) -> Broken {
@@ -253,6 +261,11 @@ impl Service for TreeService {
                 self.measured.serve(what, &self.path, channel)
             }
             Request::Measure(_) => Err(Broken::Cancelled(ONE_OTHER.into())),
+            Request::Names(owners) if owners.len() <= NAMES_MAX => {
+                let names: Vec<_> = owners.into_iter().map(name_of).collect();
+                send(channel, &encode(&Answer::Ok(names)))
+            }
+            Request::Names(_) => Err(Broken::Cancelled("too many owners".into())),
             about_tree => {
                 let tree = self.tree();
                 let tree = tree.ok_or_else(|| Broken::Cancelled("no tree was opened".into()))?;
@@ -272,6 +285,7 @@ impl Tree {
             | Request::BeginShared(_)
             | Request::Connect { .. }
             | Request::Relay(_)
+            | Request::Names(_)
             | Request::Measure(_) => Ok(()),
             Request::Open { at, follows } => send(channel, &encode(&tree.open_at(&at, follows))),
             Request::Enter { directory, name, follows } => {

@@ -5,7 +5,7 @@ use dmover_model::{
 };
 use dmover_net::connection::{Broken, Channel};
 use dmover_net::{Notice, RemoteAgent};
-use dmover_tree::{RemoteDirectory, RemoteRoot, RemoteTree};
+use dmover_tree::{Owner, RemoteDirectory, RemoteRoot, RemoteTree};
 use dmover_wire::agent::{Begin, Begun, DirectoryAt, Request, WithHead};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -235,6 +235,14 @@ impl RemoteTree for RemoteSource {
 
     fn clock_skew(&self) -> Option<Duration> {
         self.shared.skew.of(&self.root.metadata)
+    }
+
+    fn owner_name(&self, owner: Owner) -> Result<Option<String>, EntryError> {
+        let root = TreePath::root();
+        let of = (Operation::Check, &root, &b""[..]);
+        let names: Vec<Option<String>> =
+            self.shared.asking.ask(&Request::Names(vec![owner]), of)?;
+        Ok(names.into_iter().next().flatten())
     }
 
     fn lost(&self) -> Option<Fatal> {

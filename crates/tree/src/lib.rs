@@ -12,7 +12,7 @@ mod volume_numbers;
 
 pub use permit::{Denied, Limit, Permit};
 pub use remote::{
-    EntryAttributes, KnownBlocks, ListedKind, NamedObject, Needs, NextData, RemoteDirectory,
+    EntryAttributes, KnownBlocks, ListedKind, NamedObject, Needs, NextData, Owner, RemoteDirectory,
     RemoteFile, RemoteRoot, RemoteTree, RemoteTrees, Seen, TakeBlocks,
 };
 pub use reports::Reports;

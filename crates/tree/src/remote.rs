@@ -100,6 +100,15 @@ impl NamedObject {
     }
 }
 
+/// An owner by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Owner {
+    /// A user.
+    User(u32),
+    /// A group.
+    Group(u32),
+}
+
 /// One source that is read through messages.
 pub trait RemoteTree: Debug + Send + Sync {
     /// What is at its root. It was looked at when the tree was opened.
@@ -138,6 +147,12 @@ pub trait RemoteTree: Debug + Send + Sync {
     /// The most by which the clock that sets the times at its root may differ from the clock of this host; `None`: not
     /// known.
     fn clock_skew(&self) -> Option<Duration>;
+
+    /// The name of a user or group at its host; `None`: it has none there.
+    ///
+    /// # Errors
+    /// It cannot be asked for.
+    fn owner_name(&self, owner: Owner) -> Result<Option<String>, EntryError>;
 
     /// Why nothing can be read any more; `None`: it can.
     fn lost(&self) -> Option<Fatal>;

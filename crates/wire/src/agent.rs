@@ -8,7 +8,7 @@ use dmover_model::{
     AttributeSet, ByteRange, Digest, DigestPolicy, EntryError, FollowLinks, HashType, Identity,
     Metadata, Name, PathBytes, Shape, Timestamp, TreePath, Version,
 };
-use dmover_tree::{EntryAttributes, KnownBlocks, ListedKind, Needs, RemoteRoot, Seen};
+use dmover_tree::{EntryAttributes, KnownBlocks, ListedKind, Needs, Owner, RemoteRoot, Seen};
 use serde::{Deserialize, Serialize};
 
 /// A request: the first message of a channel.
@@ -133,7 +133,12 @@ pub enum Request {
     /// The same as `Begin` for a tree that the agents of several hosts serve to one job: file systems are numbered by what is the same
     /// on all hosts; answered with [`BegunShared`].
     BeginShared(Begin),
+    /// The names of users and groups there; answered with an [`Answer`] of a list of options of string, one for each owner.
+    Names(Vec<Owner>),
 }
+
+/// The most owners of one request.
+pub const NAMES_MAX: usize = 1024;
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -95,7 +95,11 @@ pub const HABITS: &[Habit] = &[
     row(&["--devices", "--specials"], BOTH, Ignored("devices, FIFOs and sockets are kept")),
     row(&["-U", "--atimes"], BOTH, Ignored("access times are kept")),
     row(&["-E", "--executability"], BOTH, Ignored("modes are kept")),
-    row(&["--numeric-ids"], BOTH, Ignored("owners are kept by number")),
+    row(
+        &["--numeric-ids"],
+        BOTH,
+        Ignored("owners are kept by number; --owners-by-name is rsync's default"),
+    ),
     row(&["--super"], BOTH, Ignored("all attributes that this user may set are set")),
     row(&["-d"], COPY, Ignored("symbolic links are copied as links, hard links are kept")),
     row(&["--no-dereference"], COPY, Ignored("symbolic links are copied as links")),

@@ -292,6 +292,9 @@ fn loss_line(path: &PathBytes, kind: LossKind, detail: &str) -> String {
 
 fn note_words(note: Note) -> &'static str {
     match note {
+        Note::OwnerWithoutAccount => {
+            "a user or group has no account of its name at DEST and keeps its number (-v says which)"
+        }
         Note::OwnerNotKept => "owner not kept: setting it needs privilege",
         Note::SetIdDropped => "set-id bits dropped, because the owner was not kept",
         Note::PrivilegedAttribute => "an attribute was not copied: setting it needs privilege",

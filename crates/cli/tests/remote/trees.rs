@@ -1,6 +1,6 @@
 //! Copies of trees with every hard case between hosts.
-use super::bench::{pattern, snapshot};
-use super::ends::{WAYS, assert_idle, ends};
+use super::bench::{PROGRAM, pattern, snapshot};
+use super::ends::{Ends, WAYS, Way, assert_idle, count, ends};
 use dmover_testkit::compare::snapshot_atimes;
 use dmover_testkit::tree::{self, HardTree, TreeOptions};
 use std::path::Path;
@@ -105,6 +105,74 @@ fn attributes_are_chosen_as_locally() {
         }
         bench.sh("rm -r d");
     }
+}
+
+/// A dmover at the other host, which has users and groups of its own.
+fn agent_with_other_users(ends: &Ends) -> String {
+    let bench = &ends.bench;
+    bench.write("users", "root:x:0:0::/root:/bin/sh\ndaemon:x:5001:6001::/:/bin/sh\nstranger:x:5002:6001::/:/bin/sh\n");
+    bench.write("groups", "root:x:0:\ndaemon:x:6001:\ngames:x:6002:\n");
+    let (users, groups) = (bench.at("users"), bench.at("groups"));
+    let mounts = format!(
+        "mount --bind {} /etc/passwd; mount --bind {} /etc/group; exec {PROGRAM} \"$@\"",
+        users.display(),
+        groups.display()
+    );
+    bench.write("agent", format!("#!/bin/sh\nexec unshare -m sh -c '{mounts}' dmover \"$@\"\n"));
+    bench.sh("chmod 755 agent");
+    format!("--agent {}", bench.at("agent").display())
+}
+
+#[test]
+fn owners_are_found_by_name_on_both_sides() {
+    let ends = ends!("owners_are_found_by_name_on_both_sides");
+    let bench = &ends.bench;
+    let agent = agent_with_other_users(&ends);
+    let id = |of: &str| bench.sh(of).trim().to_owned();
+    let (daemon, games) = (id("id -u daemon"), id("getent group games | cut -d: -f3"));
+    bench.sh(
+        "mkdir s; cd s; for f in own named stranger none; do echo $f > $f; done
+        chown 5001:6002 own; setfacl -m u:5001:rw,g:6002:r named; chown 5002:6001 stranger; chown 5003:0 none",
+    );
+    let owner = |path: &str| bench.sh(&format!("stat -c %u:%g {path}")).trim().to_owned();
+    let from = Way { source: "far:", destination: "" };
+    let line = |verb: &str, options: &str| format!("{verb} {agent} --owners-by-name {options}");
+    let run = ends.job(from, &line("copy --json -T", ""), ("s", "d")).expect_code(0);
+    assert_eq!(owner("d/own"), format!("{daemon}:{games}"));
+    let group = id("getent group daemon | cut -d: -f3");
+    assert_eq!(owner("d/stranger"), format!("5002:{group}"), "a name that is not here");
+    assert_eq!(owner("d/none"), "5003:0", "no name there");
+    let acl = bench.sh("getfacl -n -c d/named");
+    assert!(acl.contains(&format!("user:{daemon}:rw")), "{acl}");
+    assert!(acl.contains(&format!("group:{games}:r")), "{acl}");
+    // Each owner once, also if many entries have it.
+    assert_eq!(count(&run, "owners_without_account"), 2, "{}", run.tell());
+    assert_idle(&ends.job(from, &line("sync --json", ""), ("s", "d")).expect_code(0));
+    ends.job(from, &line("verify", ""), ("s", "d")).expect_code(0);
+    ends.job(from, &format!("verify {agent}"), ("s", "d")).expect_code(1);
+    // Rules come first, and the one for all others last.
+    let rules = "--usermap 5001:77,*:65534";
+    ends.job(from, &line("sync", rules), ("s", "d")).expect_code(0);
+    assert_eq!(owner("d/own"), format!("77:{games}"));
+    assert_eq!(
+        [owner("d/stranger"), owner("d/none")],
+        [format!("65534:{group}"), "65534:0".into()]
+    );
+    // Back: the host of DEST asks this one.
+    bench.sh(&format!("rm -r s; chown {daemon}:{games} d/own; setfacl -m u:{daemon}:rw d/named"));
+    let back = Way { source: "", destination: "far:" };
+    ends.job(back, &line("copy -T", ""), ("d", "s")).expect_code(0);
+    assert_eq!(owner("s/own"), "5001:6002");
+    let acl = bench.sh("getfacl -n -c s/named");
+    assert!(acl.contains("user:5001:rw"), "{acl}");
+    // Here both sides are one host.
+    bench.dmover("copy -T --owners-by-name d e").expect_code(0);
+    bench.assert_same("d", "e");
+    let run = ends.run(
+        &line("copy", ""),
+        &[ends.at("far:", "s/own"), ends.at("far:", "s/none"), bench.at("e").into()],
+    );
+    assert!(run.expect_code(2).stderr.contains("takes one SOURCE"));
 }
 
 #[test]

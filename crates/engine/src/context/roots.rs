@@ -45,6 +45,16 @@ impl RootTable {
         (0..count).map(RootId)
     }
 
+    /// Those that stay open.
+    pub fn open(&self) -> Vec<Arc<Root>> {
+        let slots = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let open = |slot: &Arc<Slot>| match &**slot {
+            Slot::Open(root) => Some(Arc::clone(root)),
+            Slot::Listed(_) => None,
+        };
+        slots.iter().filter_map(open).collect()
+    }
+
     fn slot(&self, id: RootId) -> Arc<Slot> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)[id.0 as usize])
     }

@@ -8,7 +8,7 @@ use dmover_model::{
 };
 use dmover_schedule::thread;
 use dmover_tree::{
-    EntryAttributes, ListedKind, NamedObject, Needs, NextData, RemoteDirectory, RemoteFile,
+    EntryAttributes, ListedKind, NamedObject, Needs, NextData, Owner, RemoteDirectory, RemoteFile,
     RemoteRoot, RemoteTree, RemoteTrees, Seen,
 };
 use std::sync::Arc;
@@ -91,6 +91,11 @@ impl RemoteTree for Tree {
 
     fn clock_skew(&self) -> Option<Duration> {
         self.line.skew
+    }
+
+    fn owner_name(&self, _owner: Owner) -> Result<Option<String>, EntryError> {
+        // The disks of this world have no users.
+        Ok(None)
     }
 
     fn lost(&self) -> Option<Fatal> {

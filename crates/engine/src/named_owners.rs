@@ -1,0 +1,100 @@
+//! Owners of a source on another host, by their names there and here.
+use dmover_local::source_root::SourceRoot;
+use dmover_model::{EntryError, Fatal, Note};
+use dmover_observe::{Counters, Monitor, lock};
+use dmover_plan::idmap::OwnersByName;
+use dmover_schedule::sync::Mutex;
+use dmover_tree::{Owner, RemoteTree};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::context::{NoteReceivers, Receivers};
+use crate::coordinator_client::CoordinatorLink;
+
+/// What an owner becomes whose name cannot be asked for, because the connection was lost: nobody gets access by it, and the next
+/// run corrects it.
+const NOBODY: u32 = 65_534;
+
+/// Asks for each owner once.
+pub(crate) struct NamedOwners {
+    tree: Arc<dyn RemoteTree>,
+    known: Mutex<HashMap<Owner, Option<u32>>>,
+    coordinator: CoordinatorLink,
+    counters: Arc<Counters>,
+    monitor: Arc<dyn Monitor>,
+}
+
+impl std::fmt::Debug for NamedOwners {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NamedOwners").field("tree", &self.tree).finish_non_exhaustive()
+    }
+}
+
+impl NamedOwners {
+    /// Those of a job. `None`: its sources are of this host, so that owners have the same names on both sides.
+    ///
+    /// # Errors
+    /// The sources are on several hosts, or the host of the source does not tell names.
+    pub fn of<'a>(
+        sources: impl IntoIterator<Item = &'a SourceRoot>,
+        receivers: &Receivers,
+    ) -> Result<Option<Self>, Fatal> {
+        let mut trees = sources.into_iter().map(SourceRoot::remote);
+        let Some(Some(tree)) = trees.next() else { return Ok(None) };
+        if trees.next().is_some() {
+            let message = "--owners-by-name takes one SOURCE: two hosts may use one number for different users";
+            return Err(Fatal::refused(message, "run dmover once for each SOURCE"));
+        }
+        let unable = |error: EntryError| {
+            let shown = tree.display().to_path();
+            let message =
+                format!("cannot ask for names of owners at '{}': {error}", shown.display());
+            Fatal::refused(message, "use one version of dmover on both hosts")
+        };
+        tree.owner_name(Owner::User(0)).map_err(unable)?;
+        let Receivers { coordinator, counters, monitor, .. } = receivers;
+        Ok(Some(Self {
+            tree: Arc::clone(tree),
+            known: Mutex::default(),
+            coordinator: coordinator.clone(),
+            counters: Arc::clone(counters),
+            monitor: Arc::clone(monitor),
+        }))
+    }
+
+    fn number(&self, owner: Owner) -> Option<u32> {
+        if let Some(known) = lock(&self.known).get(&owner) {
+            return *known;
+        }
+        let name = match self.tree.owner_name(owner) {
+            Ok(name) => name,
+            Err(error) => {
+                tracing::warn!(?owner, %error, "cannot ask for the name of an owner");
+                return Some(NOBODY);
+            }
+        };
+        let of_name = match owner {
+            Owner::User(_) => dmover_host::user::user_of_name,
+            Owner::Group(_) => dmover_host::user::group_of_name,
+        };
+        let number = name.as_deref().and_then(of_name);
+        if lock(&self.known).insert(owner, number).is_none() && number.is_none() {
+            let name = name.as_deref().unwrap_or("without a name there");
+            tracing::warn!(?owner, name, "there is no account of this name here");
+            let Self { coordinator, counters, monitor, .. } = self;
+            let receivers = NoteReceivers { coordinator, counters, monitor: &**monitor };
+            receivers.note(Note::OwnerWithoutAccount, || self.tree.display().clone());
+        }
+        number
+    }
+}
+
+impl OwnersByName for NamedOwners {
+    fn user(&self, id: u32) -> Option<u32> {
+        self.number(Owner::User(id))
+    }
+
+    fn group(&self, id: u32) -> Option<u32> {
+        self.number(Owner::Group(id))
+    }
+}
