@@ -1,6 +1,7 @@
 //! Controls the number of movers for each class of tasks: it samples their activity, lets `plan` decide, and finds the
 //! limit.
 use dmover_host::processors::Times;
+use dmover_local::root::Root;
 use dmover_model::{Event, Limit};
 use dmover_observe::{Activity, CLASSES, Counter, CurrentActivity};
 use dmover_plan::bottleneck::Profile;
@@ -25,6 +26,9 @@ const QUICK_ENTRIES: u64 = 400;
 /// Movers that read from another host are at least so many, because each waits for round trips, and share one connection:
 /// fewer would not relieve it.
 const FAR_MOVERS: usize = 4;
+/// At the begin there are more of them on a long line: this many for each millisecond of a round trip, as each asks for a directory
+/// of short files at a time (1 MB of 100 files of 10 KiB), and 1 Gbit/s carries 125 kB in that time. Then they are adapted.
+const FAR_MOVERS_PER_MS: f64 = 0.6;
 /// The length of their windows: several round trips of a long line.
 const FAR_WINDOW: Duration = Duration::from_millis(500);
 /// From this share on, processors count as saturated for the controllers; a window has few ticks.
@@ -49,39 +53,46 @@ pub(crate) struct Allowance {
     pub most: usize,
     /// The user set the number.
     pub fixed: bool,
-    /// Movers wait for another host most of the time.
-    pub is_far: bool,
+    /// Movers wait for another host most of the time, and this long for each answer; `None`: the source is of this host.
+    pub round_trip: Option<Duration>,
 }
 
 impl Allowance {
     /// The number that the user set (0: none), or many more than processors, because most movers wait.
     pub fn new(asked: usize) -> Self {
-        let is_far = false;
+        let round_trip = None;
         match asked {
             0 => {
                 let cores = dmover_host::processors::available();
-                Self { most: cores.clamp(MOVERS.0, MOVERS.1), fixed: false, is_far }
+                Self { most: cores.clamp(MOVERS.0, MOVERS.1), fixed: false, round_trip }
             }
-            most => Self { most, fixed: true, is_far },
+            most => Self { most, fixed: true, round_trip },
         }
     }
 
-    /// The same for a job whose source may be on another host.
-    pub fn reading(self, is_far: bool) -> Self {
-        Self { is_far, ..self }
+    /// The same for a job that reads these roots.
+    pub fn reading<'a>(self, roots: impl IntoIterator<Item = &'a Root>) -> Self {
+        let far = roots.into_iter().filter_map(|root| root.source.remote());
+        Self { round_trip: far.map(|tree| tree.round_trip()).max(), ..self }
+    }
+
+    /// How many movers begin with names and short files.
+    fn first(self, cores: usize) -> usize {
+        let more = self.round_trip.map_or(0.0, |time| time.as_secs_f64() * 1e3 * FAR_MOVERS_PER_MS);
+        (cores + more as usize).min(self.most)
     }
 
     /// The least and the usual number of movers.
     fn few(self, cores: usize) -> (usize, usize) {
         match self {
             Self { most, fixed: true, .. } => (most, cores.min(FEW)),
-            Self { is_far: true, most, .. } => (FAR_MOVERS.min(most), FAR_MOVERS.min(most)),
+            Self { round_trip: Some(_), most, .. } => (FAR_MOVERS.min(most), FAR_MOVERS.min(most)),
             _ => (1, cores.min(FEW)),
         }
     }
 
     fn window(self) -> (Duration, Duration) {
-        if self.is_far { (FAR_WINDOW, FAR_WINDOW) } else { (WINDOW, QUICK_WINDOW) }
+        if self.round_trip.is_some() { (FAR_WINDOW, FAR_WINDOW) } else { (WINDOW, QUICK_WINDOW) }
     }
 }
 
@@ -147,7 +158,7 @@ impl Pace {
         let cores = dmover_host::processors::available();
         let lane = |class: Class| {
             let (most, start) = match class {
-                Class::Small => (most, cores),
+                Class::Small => (most, allowance.first(cores)),
                 Class::Large if fixed => (most, most),
                 Class::Large => (most.min(cores.clamp(LARGE_MOVERS.0, LARGE_MOVERS.1)), 2 * cores),
             };

@@ -245,7 +245,7 @@ impl Run {
         let Begin { waiting, mounts, resolved, guard, record, survey, doubts, last, trust } = begin;
         let fenced = waiting.before;
         let spec = &job.spec;
-        let allowance = Allowance::new(spec.limits.threads).reading(spec.sources_are_remote);
+        let allowance = Allowance::new(spec.limits.threads).reading(&resolved.roots);
         let mut spared = record.as_ref().map_or(Ok(Vec::new()), Recording::temporaries)?;
         let (large_files, starts) = large_files::open(job, id, fenced)?;
         spared.extend(large_files.temporaries());

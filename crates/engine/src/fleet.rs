@@ -308,7 +308,7 @@ impl Joining {
         };
         let state = offer.state.as_ref().map(|(_, identity)| *identity);
         let guard = Guard::new(delete, None, trash, state, 0);
-        let allowance = Allowance::new(place.threads).reading(spec.sources_are_remote);
+        let allowance = Allowance::new(place.threads).reading(&resolved.roots);
         let recorder = offer.records.map(|only_written| {
             let output = Box::new(std::io::sink());
             let recorder =

@@ -114,6 +114,7 @@ impl Opening {
 pub struct RemoteSource {
     shared: Arc<Shared>,
     root: RemoteRoot,
+    round_trip: Duration,
 }
 
 impl RemoteSource {
@@ -170,7 +171,9 @@ impl RemoteSource {
         let (known, open, opened, walks, streams, sends_all) = Default::default();
         let shared =
             Shared { asking, known, open, walks, opened, streams, sends_all, follows_all, skew };
-        Self { shared: Arc::new(shared), root }
+        // A clock that was set meanwhile says nothing.
+        let round_trip = times.1.duration_since(times.0).unwrap_or_default();
+        Self { shared: Arc::new(shared), root, round_trip }
     }
 
     fn directory(
@@ -235,6 +238,10 @@ impl RemoteTree for RemoteSource {
 
     fn clock_skew(&self) -> Option<Duration> {
         self.shared.skew.of(&self.root.metadata)
+    }
+
+    fn round_trip(&self) -> Duration {
+        self.round_trip
     }
 
     fn owner_name(&self, owner: Owner) -> Result<Option<String>, EntryError> {

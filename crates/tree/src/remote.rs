@@ -148,6 +148,11 @@ pub trait RemoteTree: Debug + Send + Sync {
     /// known.
     fn clock_skew(&self) -> Option<Duration>;
 
+    /// How long an answer takes, as it was when the tree was opened.
+    fn round_trip(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// The name of a user or group at its host; `None`: it has none there.
     ///
     /// # Errors

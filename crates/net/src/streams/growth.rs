@@ -4,12 +4,13 @@ use dmover_wire::streams::StreamSettings;
 
 use super::STREAMS_GROWN;
 
-/// More streams are wanted if the share of segments that are lost is at least this, in so many segments...
+/// More streams are wanted if the share of segments that are lost is at least this, in so many segments, twice in a row: when
+/// streams begin they send too much once, and lose some of it...
 const LOSS_LEAST: f64 = 1e-5;
 const SEGMENTS_LEAST: u64 = 20_000;
 /// ...and the round trip is no longer than this many times the shortest one: then no queue on the way is full, which more
 /// streams would only fill sooner.
-const QUEUED: f64 = 1.3;
+const QUEUED: f64 = 1.2;
 
 /// What was counted when it was last decided how many streams are wanted.
 #[derive(Debug, Default)]
@@ -17,6 +18,8 @@ pub(super) struct Counted {
     streams: usize,
     segments: u64,
     retransmits: u64,
+    /// More were wanted when enough segments had been counted before.
+    was_lossy: bool,
 }
 
 impl Counted {
@@ -25,7 +28,8 @@ impl Counted {
     pub fn wanted(&mut self, known: &[TcpInfo]) -> Option<u64> {
         let segments = known.iter().map(|info| u64::from(info.segments)).sum();
         let retransmits = known.iter().map(|info| u64::from(info.retransmits)).sum();
-        let before = std::mem::replace(self, Self { streams: known.len(), segments, retransmits });
+        let now = Self { streams: known.len(), segments, retransmits, was_lossy: false };
+        let before = std::mem::replace(self, now);
         if before.streams != known.len() || segments < before.segments {
             return None;
         }
@@ -38,7 +42,8 @@ impl Counted {
         let sum = |of: fn(&TcpInfo) -> u32| known.iter().map(of).map(f64::from).sum::<f64>();
         let is_queued =
             sum(|info| info.round_trip_us) > QUEUED * sum(|info| info.least_round_trip_us);
-        (is_lossy && !is_queued).then_some(2 * known.len() as u64)
+        self.was_lossy = is_lossy && !is_queued;
+        (before.was_lossy && self.was_lossy).then_some(2 * known.len() as u64)
     }
 }
 
@@ -68,20 +73,31 @@ mod tests {
         (0..STREAMS).map(info).collect()
     }
 
+    /// Of streams that lost packets when they began.
     fn counted() -> Counted {
         let mut counted = Counted::default();
         assert_eq!(counted.wanted(&line(0, 0, 1.0)), None, "the number of streams was another one");
+        counted.was_lossy = true;
         counted
+    }
+
+    #[test]
+    fn losses_count_if_they_do_not_end_with_the_begin() {
+        let mut counted = Counted { was_lossy: false, ..counted() };
+        assert_eq!(counted.wanted(&line(200_000, 5_000, 1.0)), None, "the first time");
+        assert_eq!(counted.wanted(&line(400_000, 5_000, 1.0)), None, "they have ended");
+        assert_eq!(counted.wanted(&line(600_000, 5_010, 1.0)), None, "the first time again");
+        assert_eq!(counted.wanted(&line(800_000, 5_020, 1.0)), Some(16));
     }
 
     #[test]
     fn a_line_that_loses_segments_without_a_queue_gets_twice_as_many_streams() {
         for (segments, retransmits, queued, wanted) in [
             (200_000, 2, 1.0, Some(16)),
-            (200_000, 2, 1.3, Some(16)),
+            (200_000, 2, 1.2, Some(16)),
             (200_000, 1, 1.0, None),
             (200_000, 0, 1.0, None),
-            (200_000, 2, 1.31, None),
+            (200_000, 2, 1.21, None),
             (200_000, 2_000, 2.0, None),
             (20_000, 1, 1.0, Some(16)),
             (19_992, 1, 1.0, None),
@@ -97,7 +113,8 @@ mod tests {
         assert_eq!(counted.wanted(&line(16_000, 1, 1.0)), None);
         assert_eq!(counted.wanted(&line(20_000, 1, 1.0)), Some(16), "the first ones count, too");
         assert_eq!(counted.wanted(&line(220_000, 1, 1.0)), None, "the loss counts once");
-        assert_eq!(counted.wanted(&line(420_000, 3, 1.0)), Some(16));
+        assert_eq!(counted.wanted(&line(420_000, 3, 1.0)), None, "the first time again");
+        assert_eq!(counted.wanted(&line(620_000, 5, 1.0)), Some(16));
     }
 
     #[test]
@@ -108,7 +125,8 @@ mod tests {
         assert_eq!(counted.wanted(&many[..7]), None, "nothing was sent since");
         // One was replaced by another one, which begins at zero.
         assert_eq!(counted.wanted(&line(8_000, 1, 1.0)[..7]), None);
-        assert_eq!(counted.wanted(&line(200_000, 200, 1.0)[..7]), Some(14));
+        assert_eq!(counted.wanted(&line(200_000, 200, 1.0)[..7]), None, "the first time");
+        assert_eq!(counted.wanted(&line(400_000, 400, 1.0)[..7]), Some(14));
     }
 
     #[test]
