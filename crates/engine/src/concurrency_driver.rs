@@ -29,6 +29,8 @@ const FAR_MOVERS: usize = 4;
 /// At the begin there are more of them on a long line: this many for each millisecond of a round trip, as each asks for a directory
 /// of short files at a time (1 MB of 100 files of 10 KiB), and 1 Gbit/s carries 125 kB in that time. Then they are adapted.
 const FAR_MOVERS_PER_MS: f64 = 0.6;
+/// What takes longer is no line but a slow file system.
+const FAR_ROUND_TRIP_MAX: Duration = Duration::from_millis(300);
 /// The length of their windows: several round trips of a long line.
 const FAR_WINDOW: Duration = Duration::from_millis(500);
 /// From this share on, processors count as saturated for the controllers; a window has few ticks.
@@ -78,7 +80,9 @@ impl Allowance {
 
     /// How many movers begin with names and short files.
     fn first(self, cores: usize) -> usize {
-        let more = self.round_trip.map_or(0.0, |time| time.as_secs_f64() * 1e3 * FAR_MOVERS_PER_MS);
+        let more = self.round_trip.map_or(0.0, |time| {
+            time.min(FAR_ROUND_TRIP_MAX).as_secs_f64() * 1e3 * FAR_MOVERS_PER_MS
+        });
         (cores + more as usize).min(self.most)
     }
 

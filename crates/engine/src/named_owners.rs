@@ -1,4 +1,5 @@
 //! Owners of a source on another host, by their names there and here.
+use dmover_host::user::Accounts;
 use dmover_local::source_root::SourceRoot;
 use dmover_model::{EntryError, Fatal, Note};
 use dmover_observe::{Counters, Monitor, lock};
@@ -11,9 +12,8 @@ use std::sync::Arc;
 use crate::context::{NoteReceivers, Receivers};
 use crate::coordinator_client::CoordinatorLink;
 
-/// What an owner becomes whose name cannot be asked for, because the connection was lost: nobody gets access by it, and the next
-/// run corrects it.
-const NOBODY: u32 = 65_534;
+/// What an owner becomes whose name cannot be asked for: no file can be given to it (`set::owner`), so that its entry fails.
+const UNKNOWN: u32 = u32::MAX;
 
 /// Asks for each owner once.
 pub(crate) struct NamedOwners {
@@ -42,7 +42,7 @@ impl NamedOwners {
         let mut trees = sources.into_iter().map(SourceRoot::remote);
         let Some(Some(tree)) = trees.next() else { return Ok(None) };
         if trees.next().is_some() {
-            let message = "--owners-by-name takes one SOURCE: two hosts may use one number for different users";
+            let message = "--owners-by-name takes one SOURCE, whose host is asked for the names";
             return Err(Fatal::refused(message, "run dmover once for each SOURCE"));
         }
         let unable = |error: EntryError| {
@@ -70,14 +70,20 @@ impl NamedOwners {
             Ok(name) => name,
             Err(error) => {
                 tracing::warn!(?owner, %error, "cannot ask for the name of an owner");
-                return Some(NOBODY);
+                return Some(UNKNOWN);
             }
         };
-        let of_name = match owner {
-            Owner::User(_) => dmover_host::user::user_of_name,
-            Owner::Group(_) => dmover_host::user::group_of_name,
+        let accounts = match owner {
+            Owner::User(_) => Accounts::Users,
+            Owner::Group(_) => Accounts::Groups,
         };
-        let number = name.as_deref().and_then(of_name);
+        let number = match name.as_deref().map_or(Ok(None), |name| accounts.number(name)) {
+            Ok(number) => number,
+            Err(error) => {
+                tracing::warn!(?owner, %error, "cannot look for the account of an owner");
+                return Some(UNKNOWN);
+            }
+        };
         if lock(&self.known).insert(owner, number).is_none() && number.is_none() {
             let name = name.as_deref().unwrap_or("without a name there");
             tracing::warn!(?owner, name, "there is no account of this name here");

@@ -133,6 +133,25 @@ pub fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_tcp_keepalive(&asks)
 }
 
+/// The user whose program listens at a port of this host (proc_net(5)); `None`: there is none.
+///
+/// # Errors
+/// The kernel does not tell.
+pub fn listener_of(port: u16) -> io::Result<Option<u32>> {
+    /// The state of a socket that listens.
+    const LISTENS: &str = "0A";
+    let wanted = format!(":{port:04X}");
+    let mut tables = vec![std::fs::read_to_string("/proc/self/net/tcp")?];
+    // Without IPv6 there is none.
+    tables.extend(std::fs::read_to_string("/proc/self/net/tcp6"));
+    let mut lines = tables.iter().flat_map(|table| table.lines().skip(1));
+    Ok(lines.find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let listens = fields.get(1)?.ends_with(&wanted) && *fields.get(3)? == LISTENS;
+        listens.then(|| fields.get(7)?.parse().ok()).flatten()
+    }))
+}
+
 /// Waits until the other side has ended a connection, at most so long.
 pub fn wait_for_end(stream: &TcpStream, within: Duration) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};

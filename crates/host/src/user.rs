@@ -1,4 +1,7 @@
-//! The user of this process, and what it may do.
+//! The user of this process, and what it may do; the accounts of this host.
+use nix::unistd::{Group, User};
+use std::io;
+use std::process::{Command, Stdio};
 
 /// The effective user id.
 pub fn effective_uid() -> u32 {
@@ -36,20 +39,20 @@ impl Account {
     ///
     /// # Errors
     /// The databases of users cannot be read.
-    pub fn named(name: &str) -> std::io::Result<Option<Self>> {
-        nix::unistd::User::from_name(name)?.map(Self::of).transpose()
+    pub fn named(name: &str) -> io::Result<Option<Self>> {
+        User::from_name(name)?.map(Self::of).transpose()
     }
 
     /// The user of this process; `None`: it has no entry.
     ///
     /// # Errors
     /// The databases of users cannot be read.
-    pub fn own() -> std::io::Result<Option<Self>> {
-        nix::unistd::User::from_uid(nix::unistd::geteuid())?.map(Self::of).transpose()
+    pub fn own() -> io::Result<Option<Self>> {
+        User::from_uid(nix::unistd::geteuid())?.map(Self::of).transpose()
     }
 
-    fn of(user: nix::unistd::User) -> std::io::Result<Self> {
-        let nul = |_| std::io::Error::from(std::io::ErrorKind::InvalidData);
+    fn of(user: User) -> io::Result<Self> {
+        let nul = |_| io::Error::from(io::ErrorKind::InvalidData);
         let name = std::ffi::CString::new(user.name.clone()).map_err(nul)?;
         let groups = nix::unistd::getgrouplist(&name, user.gid)?;
         Ok(Self {
@@ -62,39 +65,94 @@ impl Account {
     }
 }
 
-/// The name of a user (getpwuid(3)); `None`: there is none, or the databases of users cannot be read.
-pub fn name_of_user(uid: u32) -> Option<String> {
-    let user = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid));
-    user.ok().flatten().map(|user| user.name)
+/// A table of accounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accounts {
+    /// Of users.
+    Users,
+    /// Of groups.
+    Groups,
 }
 
-/// The name of a group (getgrgid(3)); `None` as above.
-pub fn name_of_group(gid: u32) -> Option<String> {
-    let group = nix::unistd::Group::from_gid(nix::unistd::Gid::from_raw(gid));
-    group.ok().flatten().map(|group| group.name)
+/// What getent(1) says.
+enum Asked {
+    /// The name and the number.
+    Found(String, u32),
+    NotFound,
+    /// It is not there, or may not be run.
+    NoProgram,
 }
 
-/// The user of this name (getpwnam(3)); `None` as above.
-pub fn user_of_name(name: &str) -> Option<u32> {
-    let user = nix::unistd::User::from_name(name);
-    user.ok().flatten().map(|user| user.uid.as_raw())
-}
+impl Accounts {
+    /// The name of a number; `None`: it has none.
+    ///
+    /// # Errors
+    /// The databases cannot be read.
+    pub fn name(self, id: u32) -> io::Result<Option<String>> {
+        match self.getent(&id.to_string())? {
+            Asked::Found(name, _) => return Ok(Some(name)),
+            Asked::NotFound => return Ok(None),
+            Asked::NoProgram => {}
+        }
+        Ok(match self {
+            Self::Users => User::from_uid(nix::unistd::Uid::from_raw(id))?.map(|user| user.name),
+            Self::Groups => {
+                Group::from_gid(nix::unistd::Gid::from_raw(id))?.map(|group| group.name)
+            }
+        })
+    }
 
-/// The group of this name (getgrnam(3)); `None` as above.
-pub fn group_of_name(name: &str) -> Option<u32> {
-    let group = nix::unistd::Group::from_name(name);
-    group.ok().flatten().map(|group| group.gid.as_raw())
+    /// The number of a name; `None`: there is no such account.
+    ///
+    /// # Errors
+    /// The databases cannot be read.
+    pub fn number(self, name: &str) -> io::Result<Option<u32>> {
+        // getent(1) takes what is a number for one, and what begins with a hyphen for an option.
+        if name.bytes().all(|byte| byte.is_ascii_digit()) || name.starts_with('-') {
+            return Ok(None);
+        }
+        match self.getent(name)? {
+            Asked::Found(_, id) => return Ok(Some(id)),
+            Asked::NotFound => return Ok(None),
+            Asked::NoProgram => {}
+        }
+        Ok(match self {
+            Self::Users => User::from_name(name)?.map(|user| user.uid.as_raw()),
+            Self::Groups => Group::from_name(name)?.map(|group| group.gid.as_raw()),
+        })
+    }
+
+    /// What getent(1) finds. It asks all databases that the host has (LDAP, sssd), which a static program cannot.
+    fn getent(self, key: &str) -> io::Result<Asked> {
+        /// The exit code for what is in no database.
+        const NOT_FOUND: i32 = 2;
+        let table = match self {
+            Self::Users => "passwd",
+            Self::Groups => "group",
+        };
+        let mut command = Command::new("getent");
+        command.args([table, key]).stdin(Stdio::null()).stderr(Stdio::null());
+        let Ok(output) = command.output() else { return Ok(Asked::NoProgram) };
+        let text = String::from_utf8_lossy(&output.stdout);
+        let mut fields = text.lines().next().unwrap_or_default().split(':');
+        let (name, id) = (fields.next(), fields.nth(1).and_then(|id| id.parse().ok()));
+        match (output.status.code(), name, id) {
+            (Some(0), Some(name), Some(id)) => Ok(Asked::Found(name.to_owned(), id)),
+            (Some(NOT_FOUND), ..) => Ok(Asked::NotFound),
+            _ => Err(io::Error::other(format!("getent {table} has failed ({})", output.status))),
+        }
+    }
 }
 
 /// Makes this process one of another user, for good: all groups, then the group, then the user (credentials(7)).
 ///
 /// # Errors
 /// The process is not privileged, or it already has several threads, which would keep their user.
-pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> std::io::Result<()> {
+pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     use rustix::process::{Gid, Uid};
     use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
-        return Err(std::io::Error::other("the process has several threads"));
+        return Err(io::Error::other("the process has several threads"));
     }
     let groups: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -188,8 +189,14 @@ fn words(
     command: &str,
 ) -> Vec<OsString> {
     let program = if program.is_empty() { &["ssh".into()] } else { program };
-    let mut words = program.to_vec();
-    words.extend(OPTIONS.iter().chain(more).map(OsString::from));
+    let (first, rest) = program.split_at(1);
+    let mut words = first.to_vec();
+    // Of options that are given twice ssh takes the first one. Another program may start ssh, and does not know them.
+    let is_ssh = Path::new(&first[0]).file_name() == Some(OsStr::new("ssh"));
+    let (before, after) = if is_ssh { (more, &[][..]) } else { (&[][..], more) };
+    words.extend(before.iter().map(OsString::from));
+    words.extend_from_slice(rest);
+    words.extend(OPTIONS.iter().chain(after).map(OsString::from));
     if let Some(user) = &host.user {
         words.extend(["-l".into(), user.into()]);
     }
@@ -218,7 +225,13 @@ mod tests {
         let program = ["ssh", "-F", "x y"].map(OsString::from);
         let words = words(&host, (&program, &FURTHER), "exec true");
         let tail = ["-l", "a@b", "--", "::1", "exec true"].map(OsString::from);
-        assert!(words.starts_with(&["ssh".into(), "-F".into(), "x y".into(), "-T".into()]));
+        let begin: Vec<OsString> = ["ssh"]
+            .iter()
+            .chain(&FURTHER)
+            .chain(&["-F", "x y", "-T"])
+            .map(OsString::from)
+            .collect();
+        assert!(words.starts_with(&begin), "{words:?}");
         assert!(words.ends_with(&tail), "{words:?}");
     }
 

@@ -115,6 +115,8 @@ struct Session {
     run: u64,
     thread: JoinHandle<()>,
     over: Arc<AtomicBool>,
+    /// It has joined the job; before, it may wait for the host of SOURCE, and has no tasks.
+    has_joined: Arc<AtomicBool>,
 }
 
 impl Session {
@@ -261,7 +263,9 @@ impl Mover {
                 break;
             }
         }
-        for (_, session) in sessions {
+        let joined_ones =
+            sessions.into_values().filter(|session| session.has_joined.load(Ordering::SeqCst));
+        for session in joined_ones {
             // Each drains by itself, within bounds.
             session.end();
         }
@@ -273,7 +277,7 @@ impl Mover {
         offer: &OfferRecord,
         tell: mpsc::Sender<News>,
     ) -> Result<Session, Fatal> {
-        let over = Arc::new(AtomicBool::new(false));
+        let (over, has_joined) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
         let protocol = Protocols::OWN.common(offer.protocols()).unwrap_or(PROTOCOL);
         let worker = Worker {
             link: Arc::clone(&self.link),
@@ -282,6 +286,7 @@ impl Mover {
             trust: Arc::clone(&self.trust),
             leaving: Arc::clone(&self.leaving),
             over: Arc::clone(&over),
+            has_joined: Arc::clone(&has_joined),
             sessions: Arc::clone(&self.sessions),
         };
         let offer = offer.clone();
@@ -298,7 +303,7 @@ impl Mover {
                 }
             })
             .map_err(Fatal::Thread)?;
-        Ok(Session { run, thread, over })
+        Ok(Session { run, thread, over, has_joined })
     }
 }
 
@@ -400,6 +405,7 @@ struct Worker {
     info: MoverInfo,
     leaving: Arc<AtomicBool>,
     over: Arc<AtomicBool>,
+    has_joined: Arc<AtomicBool>,
     sessions: Sessions,
 }
 
@@ -474,6 +480,7 @@ impl Worker {
         };
         let engine = Joining::new(&offer, place)?;
         let places = engine.places() as u32;
+        self.has_joined.store(true, Ordering::SeqCst);
         match runtime.block_on(channel.call(&Call::Join(self.info.id))) {
             Some(Reply::Noted) => {}
             _ => {

@@ -1,6 +1,9 @@
 //! The far side: serves one tree of this host.
 use dmover_engine::Bounds;
-use dmover_model::{EntryKind, Fatal, FollowLinks, PathBytes};
+use dmover_host::user::Accounts;
+use dmover_model::{
+    EntryError, EntryKind, ErrorClass, Fatal, FollowLinks, Operation, PathBytes, Side,
+};
 use dmover_net::agent::{self, Role, Service};
 use dmover_net::connection::{Broken, Channel, bytes};
 use dmover_net::hello::{Hello, Refusal};
@@ -221,11 +224,16 @@ fn unfollowed(mut request: Request) -> Request {
     request
 }
 
-fn name_of(owner: Owner) -> Option<String> {
-    match owner {
-        Owner::User(id) => dmover_host::user::name_of_user(id),
-        Owner::Group(id) => dmover_host::user::name_of_group(id),
-    }
+fn name_of(owner: Owner) -> Result<Option<String>, EntryError> {
+    let found = match owner {
+        Owner::User(id) => Accounts::Users.name(id),
+        Owner::Group(id) => Accounts::Groups.name(id),
+    };
+    found.map_err(|error| {
+        let (side, root) = (Side::Source, PathBytes::default());
+        let message = format!("the accounts of the host cannot be read: {error}");
+        EntryError::plain(side, Operation::Check, ErrorClass::Io, root, message)
+    })
 }
 
 fn not_accepted(why: &Fatal) -> Broken {
@@ -261,11 +269,13 @@ impl Service for TreeService {
                 self.measured.serve(what, &self.path, channel)
             }
             Request::Measure(_) => Err(Broken::Cancelled(ONE_OTHER.into())),
-            Request::Names(owners) if owners.len() <= NAMES_MAX => {
-                let names: Vec<_> = owners.into_iter().map(name_of).collect();
-                send(channel, &encode(&Answer::Ok(names)))
+            Request::Names(owners) if owners.len() <= NAMES_MAX && self.tree().is_some() => {
+                let names: Answer<Vec<_>> = owners.into_iter().map(name_of).collect();
+                send(channel, &encode(&names))
             }
-            Request::Names(_) => Err(Broken::Cancelled("too many owners".into())),
+            Request::Names(_) => {
+                Err(Broken::Cancelled("no tree was opened, or there are too many owners".into()))
+            }
             about_tree => {
                 let tree = self.tree();
                 let tree = tree.ok_or_else(|| Broken::Cancelled("no tree was opened".into()))?;

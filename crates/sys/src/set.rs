@@ -4,8 +4,13 @@ use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid};
 use crate::process::descriptor_path;
 use crate::{AsFd, Errno, Result, kernel, retry};
 
-/// Sets owner and group of an open or pinned object; `None` leaves one as it is.
+/// Sets owner and group of an open or pinned object; `None` leaves one as it is. `u32::MAX` stands for an owner that is not
+/// known, and is refused with EIO.
 pub fn owner(object: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+    // chown(2) takes it for "as it is".
+    if [uid, gid].contains(&Some(u32::MAX)) {
+        return Err(Errno::IO);
+    }
     let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
     retry(|| kernel::chownat(object.as_fd(), c"", uid, gid, AtFlags::EMPTY_PATH))
 }

@@ -160,7 +160,7 @@ pub struct MoverArgs {
     /// With --allow-root, also work for jobs whose SOURCE is on HOST (repeatable)
     ///
     /// HOST is what the job names, such as a name or user@name. The mover reads from there over a
-    /// connection of its own.
+    /// connection of its own, whatever the account that it logs in with can read there.
     #[arg(long, value_name = "[USER@]HOST", value_parser = host, requires = "allow_root")]
     pub allow_host: Vec<RemoteHost>,
     /// Path of dmover on HOST of HOST:PATH (default: ~/.local/bin/dmover, else from PATH)

@@ -331,7 +331,9 @@ pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
 
 /// What opens sources on other hosts for a mover.
 fn far_sources(args: &MoverArgs) -> FarSources {
-    let ssh = ssh_options(&args.ssh_command, args.agent.as_deref());
+    let mut ssh = ssh_options(&args.ssh_command, args.agent.as_deref());
+    // Nobody is there to answer.
+    ssh.program.push("-oBatchMode=yes".into());
     let is_bounded = !args.allow_root.is_empty();
     let allowed = args.allow_host.clone();
     FarSources(Arc::new(move |spec, streams| {

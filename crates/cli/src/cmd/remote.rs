@@ -101,12 +101,16 @@ pub(super) fn sources(
         return Ok(None);
     }
     let is_shared = fleet.is_some_and(|fleet| fleet.broker.is_some());
-    let of_this_host =
-        [("--relay", !args.relay.is_empty()), ("--data-from", !args.data_from.is_empty())];
+    let of_this_host = [
+        ("--relay", !args.relay.is_empty()),
+        ("--data-from", !args.data_from.is_empty()),
+        // The hosts of movers may have different accounts.
+        ("--owners-by-name", spec.policy.owners_by_name),
+    ];
     let given = of_this_host.iter().find(|(_, is_given)| is_shared && *is_given);
     if let Some((option, _)) = given {
         let message = format!("{option} does not work with a SOURCE on another host and --broker");
-        let hint = "omit it: each mover connects with the host of SOURCE by itself";
+        let hint = "omit it: it would be another thing on each host of a mover";
         return Err(Fatal::refused(message, hint));
     }
     Ok(Some(opened_with(connect_options(args), spec)))

@@ -90,13 +90,25 @@ fn movers_copy_compare_and_update_what_another_host_has() {
 fn a_mover_that_dies_or_loses_its_connection_is_replaced() {
     let mut far = far!(2, "");
     tree(&far);
-    let running = far.start(WAY, "copy --json -T --split-size 1M --bwlimit 8M --lease 2s");
+    far.ends.bench.sh("head -c 100M /dev/urandom > s/larger");
+    let line = "copy --json -T --split-size 1M --bwlimit 4M --lease 2s --reconnect-for 5s";
+    let running = far.start(WAY, line);
+    eventually("agents for the job and both movers", || far.ends.agents().len() == 3);
     eventually("both to work", || far.at_work() == 2);
-    eventually("agents for the movers", || far.ends.agents().len() >= 3);
-    // The agent that was started last serves a mover, and the mover that comes next is new.
-    let agents = far.ends.agents();
-    let agent = agents.iter().max().unwrap();
-    std::process::Command::new("kill").args(["-9", &agent.to_string()]).status().unwrap();
+    // The agent that was started first is that of the job.
+    let (mut agents, mut killed) = (far.ends.agents(), 0);
+    agents.sort_unstable();
+    for agent in &agents[1..] {
+        killed += 1;
+        let pid = agent.to_string();
+        std::process::Command::new("kill").args(["-9", &pid]).status().unwrap();
+    }
+    assert_eq!(killed, 2);
+    for mover in &far.movers {
+        let lost = "it has lost the connection to SOURCE";
+        assert!(mover.wait_for_stderr(lost, 1), "{}", mover.stderr_so_far());
+    }
+    // One dies for good, and another one comes.
     far.movers.pop().unwrap().kill().unwrap();
     far.call_mover("");
     running.finish().unwrap().expect_code(0);
@@ -122,7 +134,7 @@ fn a_mover_with_bounds_reads_only_from_hosts_that_are_named() {
 fn options_for_the_ways_of_one_host_are_refused() {
     let far = far!(0, "");
     tree(&far);
-    for option in ["--relay gate", "--data-from 127.0.0.1"] {
+    for option in ["--relay gate", "--data-from 127.0.0.1", "--owners-by-name"] {
         let run = far.run(&format!("copy {option}")).expect_code(2);
         assert!(
             run.stderr.contains("does not work with a SOURCE on another host and --broker"),
@@ -137,6 +149,9 @@ fn several_hosts_of_source_serve_all_movers() {
     let far = far!(2, "");
     tree(&far);
     let way = Way { source: "far,other:", destination: "" };
-    far.start(way, "copy --json -T --split-size 1M").finish().unwrap().expect_code(0);
+    let running = far.start(way, "copy --json -T --split-size 1M --bwlimit 10M");
+    // Of the job and two movers at each host.
+    eventually("agents at both hosts", || far.ends.agents().len() == 6);
+    running.finish().unwrap().expect_code(0);
     assert_same(&far.ends);
 }

@@ -90,8 +90,7 @@ fn without_an_open_port_ssh_carries_the_streams_and_it_says_so() {
     for far in Far::BOTH {
         let run = rig.run(far, &format!("copy -T {}", without_port(&rig))).expect_code(0);
         rig.assert_same();
-        let said =
-            "no port of far can be used for data streams, so 8 connections of ssh carry them: ";
+        let said = "no port of far can be used for data streams, so up to 8 connections of ssh carry them: ";
         assert!(run.stderr.contains(said) && run.stderr.contains("refused"), "{}", run.tell());
         let known = connection(&run);
         assert_eq!(known["protection"], "ssh_streams", "{known}");

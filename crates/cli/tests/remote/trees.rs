@@ -165,12 +165,20 @@ fn owners_are_found_by_name_on_both_sides() {
     assert_eq!(owner("s/own"), "5001:6002");
     let acl = bench.sh("getfacl -n -c s/named");
     assert!(acl.contains("user:5001:rw"), "{acl}");
+    // An owner whose name cannot be found out is an error of the entry, which gets no other owner.
+    bench.sh("rm -r d; mkdir bin; printf '#!/bin/sh\\n[ $2 != 5003 ] || exit 1; exec /usr/bin/getent \"$@\"\\n' > bin/getent; chmod 755 bin/getent");
+    bench.sh(&format!("sed -i '2i PATH={}:$PATH' agent", bench.at("bin").display()));
+    bench.sh("chown 5003:0 s/none");
+    let run = ends.job(from, &line("copy -T", ""), ("s", "d")).expect_code(3);
+    assert!(run.stderr.contains("s/none") || run.stderr.contains("d/none"), "{}", run.tell());
+    assert!(!bench.at("d/none").exists() && bench.at("d/own").exists(), "{}", run.tell());
+    bench.sh("rm s/none");
     // Here both sides are one host.
     bench.dmover("copy -T --owners-by-name d e").expect_code(0);
     bench.assert_same("d", "e");
     let run = ends.run(
         &line("copy", ""),
-        &[ends.at("far:", "s/own"), ends.at("far:", "s/none"), bench.at("e").into()],
+        &[ends.at("far:", "s/own"), ends.at("far:", "s/named"), bench.at("e").into()],
     );
     assert!(run.expect_code(2).stderr.contains("takes one SOURCE"));
 }

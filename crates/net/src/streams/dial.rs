@@ -204,9 +204,10 @@ impl Dialer {
             match attempts.next_within(LOOK_EVERY) {
                 Some((Way::Ssh, Ok(_))) => {
                     ways.worked(&Way::Ssh);
+                    self.pool.forget_young_losses();
                     let (host, count) = (&self.host, self.options.settings.count);
                     (self.options.notice.0)(&format!(
-                        "no port of {host} can be used for data streams, so {count} connections of ssh carry them: {why}"
+                        "no port of {host} can be used for data streams, so up to {count} connections of ssh carry them: {why}"
                     ));
                     return Some(ways);
                 }

@@ -85,6 +85,11 @@ impl Pool {
         lock(&self.0.state).young
     }
 
+    /// Begins to count those anew, as streams take another way.
+    pub fn forget_young_losses(&self) {
+        lock(&self.0.state).young = 0;
+    }
+
     /// How many streams either side wants; 0: as many as there are.
     pub fn wanted(&self) -> u32 {
         u32::try_from(self.0.wanted.load(Relaxed)).unwrap_or(u32::MAX)

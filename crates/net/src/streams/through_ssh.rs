@@ -95,12 +95,17 @@ fn pair() -> io::Result<[TcpStream; 2]> {
 /// connection of ssh reaches the agent of a job.
 ///
 /// # Errors
-/// No program listens there, or a connection fails.
+/// No program of this user listens there, or a connection fails.
 pub fn stream_to(
     port: u16,
     input: impl Read + Send + 'static,
     output: impl Write,
 ) -> io::Result<()> {
+    // Whoever may only run dmover here is not to reach the services of others.
+    let own = dmover_host::user::effective_uid();
+    if tcp::listener_of(port)? != Some(own) {
+        return Err(io::Error::other("no program of this user listens there"));
+    }
     let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     socket.set_nodelay(true)?;
     tcp::take_little_ahead(&socket);
@@ -124,5 +129,52 @@ fn pass_on(mut from: impl Read, mut to: impl Write) -> io::Result<()> {
             Err(error) => return Err(error),
         };
         to.write_all(&buffer[..read])?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::net::Ipv6Addr;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn bytes_pass_in_both_directions_until_one_side_ends() {
+        // As an agent does.
+        let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let answers = thread::Builder::new().spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut came = [0; 5];
+            socket.read_exact(&mut came).unwrap();
+            socket.write_all(b"answer").unwrap();
+            came
+        });
+        let mut output = Vec::new();
+        stream_to(port, &b"hello"[..], &mut output).unwrap();
+        assert_eq!((answers.unwrap().join().unwrap(), output), (*b"hello", b"answer".to_vec()));
+    }
+
+    #[test]
+    fn everything_else_than_a_port_of_the_same_user_is_refused() {
+        let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let refused = |port| stream_to(port, io::empty(), io::sink()).unwrap_err().to_string();
+        assert_eq!(refused(closed.port()), "no program of this user listens there");
+        if dmover_host::user::effective_uid() != 0 {
+            eprintln!("not tested: the port of another user, which needs root");
+            return;
+        }
+        let script = "import socket, sys\ns = socket.socket()\ns.bind(('127.0.0.1', 0))\ns.listen()\n\
+            print(s.getsockname()[1], flush=True)\nsys.stdin.read()";
+        let mut other = Command::new("python3");
+        other.args(["-c", script]).uid(65_534).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut other = other.spawn().unwrap();
+        let mut port = String::new();
+        BufReader::new(other.stdout.take().unwrap()).read_line(&mut port).unwrap();
+        assert_eq!(refused(port.trim().parse().unwrap()), "no program of this user listens there");
+        drop(other.stdin.take());
+        other.wait().unwrap();
     }
 }

@@ -4,6 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 /// How long a way rests after the first failure, and at most. After an outage the next attempt comes soon.
 const PAUSE_MIN_MS: u64 = 200;
 const PAUSE_MAX_MS: u64 = 2_000;
+/// The same for connections of ssh: a server may lock out who fails to log in again and again.
+const LOGIN_PAUSE_MIN_MS: u64 = 5_000;
+const LOGIN_PAUSE_MAX_MS: u64 = 300_000;
 /// The same after a stream that ended soon after it was opened, as where packets of full size do not arrive.
 const EARLY_PAUSE_MIN_MS: u64 = 5_000;
 const EARLY_PAUSE_MAX_MS: u64 = 320_000;
@@ -43,6 +46,14 @@ struct Group {
     early_pause_ms: u64,
 }
 
+/// How long a way rests after the first failure, and at most.
+fn pauses(way: &Way) -> (u64, u64) {
+    match way {
+        Way::Tcp(_) => (PAUSE_MIN_MS, PAUSE_MAX_MS),
+        Way::Ssh => (LOGIN_PAUSE_MIN_MS, LOGIN_PAUSE_MAX_MS),
+    }
+}
+
 impl Ways {
     /// A way that two groups have belongs to the first one.
     pub fn new(groups: impl IntoIterator<Item = Vec<Way>>) -> Self {
@@ -53,12 +64,12 @@ impl Ways {
             alternatives
         };
         let groups = groups.into_iter().map(new);
-        let group = |alternatives| Group {
+        let group = |alternatives: Vec<Way>| Group {
+            pause_ms: pauses(&alternatives[0]).0,
             alternatives,
             at: 0,
             has_worked: false,
             rests_until_ms: 0,
-            pause_ms: PAUSE_MIN_MS,
             early_pause_ms: EARLY_PAUSE_MIN_MS,
         };
         let groups = groups.filter(|alternatives| !alternatives.is_empty());
@@ -102,7 +113,10 @@ impl Ways {
         if !std::mem::replace(&mut group.has_worked, true) {
             group.at = at;
         }
-        group.pause_ms = PAUSE_MIN_MS;
+        // A login that works says nothing about the next one, of which a server may accept only so many.
+        if !matches!(way, Way::Ssh) {
+            group.pause_ms = PAUSE_MIN_MS;
+        }
     }
 
     /// A stream has ended soon after it was opened, which may happen to several at once. The only way does not rest.
@@ -130,7 +144,7 @@ impl Ways {
             }
         }
         group.rests_until_ms = group.rests_until_ms.max(now_ms + group.pause_ms);
-        group.pause_ms = (2 * group.pause_ms).min(PAUSE_MAX_MS);
+        group.pause_ms = (2 * group.pause_ms).min(pauses(way).1);
     }
 }
 
@@ -201,6 +215,23 @@ mod tests {
         ways.worked(&way(0));
         ways.failed(&way(0), now);
         assert!(ways.next(|_| 0, 1, now + 200).is_some());
+    }
+
+    #[test]
+    fn logins_that_fail_are_repeated_ever_more_rarely() {
+        let mut ways = Ways::new([vec![Way::Ssh]]);
+        ways.worked(&Way::Ssh);
+        for pause in [5_000, 10_000, 20_000] {
+            ways.failed(&Way::Ssh, 0);
+            assert_eq!(ways.next(|_| 1, 8, pause - 1), None);
+            assert_eq!(ways.next(|_| 1, 8, pause), Some(&Way::Ssh));
+            ways.0[0].rests_until_ms = 0;
+            ways.worked(&Way::Ssh);
+        }
+        for _ in 0..10 {
+            ways.failed(&Way::Ssh, 0);
+        }
+        assert_eq!(ways.0[0].pause_ms, LOGIN_PAUSE_MAX_MS);
     }
 
     #[test]
