@@ -164,8 +164,9 @@ pub enum Verb {
     Broker(BrokerArgs),
     /// Run a mover, which executes tasks from a broker
     ///
-    /// Works for jobs of the same user whose trees are mounted here under the same paths. SIGTERM
-    /// or SIGUSR2 ends it: the mover first finishes its tasks in progress or hands them back.
+    /// Works for jobs of the same user whose trees are mounted here under the same paths. If SOURCE
+    /// is on another host (HOST:PATH), only DEST has to be. SIGTERM or SIGUSR2 ends it: the mover
+    /// first finishes its tasks in progress or hands them back.
     Mover(MoverArgs),
     /// Set up and check dmover on another host, or serve clients without ssh
     ///

@@ -31,7 +31,7 @@ pub(crate) use doubts::Doubts;
 pub(crate) use pass::Pass;
 pub(crate) use places::{Forbidden, Places};
 pub(crate) use proof::Proof;
-pub(crate) use reports::{NoteReceivers, Receivers, Reports};
+pub(crate) use reports::{Receivers, Reports};
 pub(crate) use resources::{Resources, memory_bytes};
 pub(crate) use roots::RootTable;
 pub(crate) use verb::CHECKED;

@@ -25,6 +25,7 @@ use crate::control::Control;
 use crate::coordinator_client::{CoordinatorClient, CoordinatorLink, CoordinatorNumbers};
 use crate::delete_guard::Guard;
 use crate::engine_builder::{Capacity, Parts};
+use crate::lasting_source::WhileSourceLasts;
 use crate::mover_pool::MoverPool;
 use crate::queue::{Dispatch, Gate, Queue};
 use crate::recheck::Doubtful;
@@ -369,7 +370,13 @@ impl Joining {
     /// # Errors
     /// No thread can be created.
     pub fn begin(self, queue: Arc<dyn Queue>, gate: Arc<dyn Gate>) -> Result<Joined, Fatal> {
-        let mut crew = MoverPool::new(Arc::clone(&self.engine), queue, gate, self.allowance);
+        let engine = &self.engine;
+        let queue = if engine.spec.sources_are_remote {
+            Arc::new(WhileSourceLasts { queue, engine: Arc::clone(engine) })
+        } else {
+            queue
+        };
+        let mut crew = MoverPool::new(Arc::clone(engine), queue, gate, self.allowance);
         crew.begin()?;
         Ok(Joined { engine: self.engine, crew, below: self.below })
     }

@@ -37,6 +37,7 @@ mod inspect;
 mod job_identity;
 mod job_list;
 mod large;
+mod lasting_source;
 mod limits;
 mod links;
 mod manifest_attributes;

@@ -1,16 +1,15 @@
 //! Owners of a source on another host, by their names there and here.
 use dmover_host::user::Accounts;
 use dmover_local::source_root::SourceRoot;
-use dmover_model::{EntryError, Fatal, Note};
-use dmover_observe::{Counters, Monitor, lock};
+use dmover_model::{EntryError, Event, Fatal, Note};
+use dmover_observe::{Counter, Counters, Monitor, lock};
 use dmover_plan::idmap::OwnersByName;
 use dmover_schedule::sync::Mutex;
 use dmover_tree::{Owner, RemoteTree};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::context::{NoteReceivers, Receivers};
-use crate::coordinator_client::CoordinatorLink;
+use crate::context::Receivers;
 
 /// What an owner becomes whose name cannot be asked for: no file can be given to it (`set::owner`), so that its entry fails.
 const UNKNOWN: u32 = u32::MAX;
@@ -19,7 +18,6 @@ const UNKNOWN: u32 = u32::MAX;
 pub(crate) struct NamedOwners {
     tree: Arc<dyn RemoteTree>,
     known: Mutex<HashMap<Owner, Option<u32>>>,
-    coordinator: CoordinatorLink,
     counters: Arc<Counters>,
     monitor: Arc<dyn Monitor>,
 }
@@ -52,11 +50,10 @@ impl NamedOwners {
             Fatal::refused(message, "use one version of dmover on both hosts")
         };
         tree.owner_name(Owner::User(0)).map_err(unable)?;
-        let Receivers { coordinator, counters, monitor, .. } = receivers;
+        let Receivers { counters, monitor, .. } = receivers;
         Ok(Some(Self {
             tree: Arc::clone(tree),
             known: Mutex::default(),
-            coordinator: coordinator.clone(),
             counters: Arc::clone(counters),
             monitor: Arc::clone(monitor),
         }))
@@ -85,11 +82,17 @@ impl NamedOwners {
             }
         };
         if lock(&self.known).insert(owner, number).is_none() && number.is_none() {
-            let name = name.as_deref().unwrap_or("without a name there");
-            tracing::warn!(?owner, name, "there is no account of this name here");
-            let Self { coordinator, counters, monitor, .. } = self;
-            let receivers = NoteReceivers { coordinator, counters, monitor: &**monitor };
-            receivers.note(Note::OwnerWithoutAccount, || self.tree.display().clone());
+            let of = match owner {
+                Owner::User(id) => format!("user {id}"),
+                Owner::Group(id) => format!("group {id}"),
+            };
+            let detail = name.map_or_else(
+                || format!("{of} has no name at SOURCE"),
+                |name| format!("{of} is '{name}' at SOURCE, and DEST has no account of that name"),
+            );
+            self.counters.add(Counter::OwnersWithoutAccount, 1);
+            let (path, note) = (self.tree.display().clone(), Note::OwnerWithoutAccount);
+            self.monitor.event(&Event::Note { path, note, detail: Some(detail) });
         }
         number
     }

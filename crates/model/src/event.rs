@@ -126,6 +126,8 @@ pub enum Event {
         path: PathBytes,
         /// The remark.
         note: Note,
+        /// What it is about, in words.
+        detail: Option<String>,
     },
     /// The limit of the job's speed has changed.
     Limit(Limit),

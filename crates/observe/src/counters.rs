@@ -142,7 +142,7 @@ counters! {
     LeasesExpired = "leases_expired",
     /// Files that were open for writing while they were read. The next run of the same command compares them, except after --no-state.
     FilesOpenForWriting = "files_open_for_writing",
-    /// Users and groups of SOURCE without an account of their name at DEST (--owners-by-name).
+    /// Users and groups without an account at DEST, which keep their numbers or become what *:TO says (-v names them).
     OwnersWithoutAccount = "owners_without_account",
 }
 

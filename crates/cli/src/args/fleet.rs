@@ -125,8 +125,15 @@ pub struct BrokerArgs {
     pub until_eof: bool,
 }
 
+const MOVER_EXAMPLES: &str = "Examples:
+  dmover mover --broker join.json                    work for all jobs of this user
+  dmover mover --broker join.json --class small      prefer names and small files
+  dmover mover --broker join.json --allow-root /scratch --allow-host dtn7
+                                                     only below /scratch, also from dtn7";
+
 /// Arguments of `mover`.
 #[derive(Debug, Args)]
+#[command(after_help = MOVER_EXAMPLES)]
 pub struct MoverArgs {
     /// Join file, '-', or tls://HOST:PORT
     ///
@@ -154,7 +161,7 @@ pub struct MoverArgs {
     /// Work only for jobs whose trees are all in DIR (repeatable)
     ///
     /// A tree may be DIR itself. Jobs that follow symbolic links (-L, --dereference-args) are then
-    /// refused.
+    /// refused, and those with a SOURCE on another host unless --allow-host names it.
     #[arg(long, value_name = "DIR")]
     pub allow_root: Vec<OsString>,
     /// With --allow-root, also work for jobs whose SOURCE is on HOST (repeatable)
@@ -241,6 +248,9 @@ fn listen(text: &str) -> Result<IpAddr, String> {
 }
 
 fn host(text: &str) -> Result<RemoteHost, String> {
+    if text.contains(['/', ',']) && !text.starts_with("dmover://") {
+        return Err("must be one host without a path; repeat the option for others".into());
+    }
     RemoteHost::parse(text.as_ref()).map_err(|error| error.to_string())
 }
 

@@ -24,7 +24,7 @@ pub struct RemoteArgs {
     #[arg(long, value_name = "PORT[-PORT]", default_value = "50000-51000", value_parser = ports)]
     pub data_ports: (u16, u16),
     /// Name or address of HOST for data streams (default: as ssh reaches it); of two hosts, that of SOURCE; may be repeated
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = data_address)]
     pub data_address: Vec<String>,
     /// Host that passes data streams on, or several from the first to the last; ssh reaches them. Repeated: other ways
     #[arg(long, value_name = "HOST[,HOST...]", value_parser = relays)]
@@ -54,6 +54,14 @@ pub struct Relays(pub Vec<RemoteHost>);
 fn relays(text: &str) -> Result<Relays, String> {
     let host = |name: &str| RemoteHost::parse(name.as_ref()).map_err(|error| error.to_string());
     text.split(',').map(host).collect::<Result<_, _>>().map(Relays)
+}
+
+fn data_address(text: &str) -> Result<String, String> {
+    // An address of IPv6 has more colons.
+    if text.is_empty() || text.matches(':').count() == 1 {
+        return Err("must be a name or an address; --data-ports says which ports".into());
+    }
+    Ok(text.to_owned())
 }
 
 /// How many data streams.

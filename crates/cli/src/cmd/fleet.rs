@@ -344,7 +344,10 @@ fn far_sources(args: &MoverArgs) -> FarSources {
             let refused = source.hosts().find(|host| is_bounded && !allowed.contains(host));
             if let Some(host) = refused {
                 let host = host.shown();
-                let message = format!("this mover does not read from the host '{host}'");
+                let message = format!(
+                    "this mover does not read from the host '{host}' (--allow-host): it accepts \
+                     hosts as the job names them"
+                );
                 let hint = format!("start it with --allow-host {host}, too");
                 return Err(Fatal::refused(message, hint));
             }

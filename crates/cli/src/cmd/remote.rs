@@ -102,18 +102,30 @@ pub(super) fn sources(
     }
     let is_shared = fleet.is_some_and(|fleet| fleet.broker.is_some());
     let of_this_host = [
-        ("--relay", !args.relay.is_empty()),
-        ("--data-from", !args.data_from.is_empty()),
-        // The hosts of movers may have different accounts.
-        ("--owners-by-name", spec.policy.owners_by_name),
+        (
+            "--relay",
+            !args.relay.is_empty(),
+            "omit it: movers connect with the host of SOURCE directly",
+        ),
+        ("--data-from", !args.data_from.is_empty(), "omit it: each mover has addresses of its own"),
+        (
+            "--owners-by-name",
+            spec.policy.owners_by_name,
+            "use tables, --usermap @FILE and --groupmap @FILE: hosts of movers may have different accounts",
+        ),
     ];
-    let given = of_this_host.iter().find(|(_, is_given)| is_shared && *is_given);
-    if let Some((option, _)) = given {
+    let given = of_this_host.iter().find(|(_, is_given, _)| is_shared && *is_given);
+    if let Some((option, _, hint)) = given {
         let message = format!("{option} does not work with a SOURCE on another host and --broker");
-        let hint = "omit it: it would be another thing on each host of a mover";
-        return Err(Fatal::refused(message, hint));
+        return Err(Fatal::refused(message, *hint));
     }
-    Ok(Some(opened_with(connect_options(args), spec)))
+    let mut options = connect_options(args);
+    if is_shared {
+        // Content passes the movers.
+        let settings = &mut options.streams.settings;
+        (settings.count, settings.grows) = (settings.count.min(1), false);
+    }
+    Ok(Some(opened_with(options, spec)))
 }
 
 /// What opens the sources of a job for a mover of a broker. `streams`: those that the user of the job wants.

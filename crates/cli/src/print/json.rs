@@ -73,7 +73,9 @@ impl Monitor for JsonPrinter {
                 });
                 self.print("difference", Some(&difference.path), fields);
             }
-            Event::Note { path, note } => self.print("note", Some(path), json!({"note": note})),
+            Event::Note { path, note, detail } => {
+                self.print("note", Some(path), json!({"note": note, "detail": detail}));
+            }
             Event::Limit(limit) => {
                 self.progress.note_limit(limit);
                 self.print("limit", None, limit_value(limit));

@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError};
 use super::connection;
 use super::progress::Progress;
 use super::time::local_exact;
-use super::{SHOWN, Sizes, counted, counted_all, grouped};
+use super::{SHOWN, Sizes, counted, counted_all, grouped, one_line};
 use crate::args::{ItemArgs, OutputArgs};
 use crate::state::on_job;
 use dmover_job::quote::{printable, quoted};
@@ -62,8 +62,10 @@ impl Monitor for TextPrinter {
                     self.say(&loss_line(path, *kind, detail));
                 }
             }
-            Event::Note { path, note } if self.verbose > 0 => {
-                self.say(&format!("dmover: note: {}: {}", quoted(&path.0), note_words(*note)));
+            Event::Note { path, note, detail } if self.verbose > 0 => {
+                let detail = detail.as_ref().map(|detail| format!(": {}", one_line(detail)));
+                let (path, detail) = (quoted(&path.0), detail.unwrap_or_default());
+                self.say(&format!("dmover: note: {path}: {}{detail}", note_words(*note)));
             }
             Event::Difference(difference) if self.shows("read-back", "differences") => {
                 let hint = "  hint: the storage does not return what dmover wrote; check the storage, then run \
@@ -293,7 +295,7 @@ fn loss_line(path: &PathBytes, kind: LossKind, detail: &str) -> String {
 fn note_words(note: Note) -> &'static str {
     match note {
         Note::OwnerWithoutAccount => {
-            "a user or group has no account of its name at DEST and keeps its number (-v says which)"
+            "an owner without an account at DEST keeps its number, or becomes what the rule *:TO says"
         }
         Note::OwnerNotKept => "owner not kept: setting it needs privilege",
         Note::SetIdDropped => "set-id bits dropped, because the owner was not kept",
@@ -365,6 +367,7 @@ pub(crate) fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> 
         (Counter::LeftoversRemoved, "  leftovers   "),
         (Counter::TemporariesSkipped, "  temporaries "),
         (Counter::OwnersNotKept, "  owners      "),
+        (Counter::OwnersWithoutAccount, "  accounts    "),
         (Counter::SetIdsDropped, "  set-id bits "),
         (Counter::PrivilegedAttributes, "  privileged  "),
         (Counter::FilesOpenForWriting, "  open        "),

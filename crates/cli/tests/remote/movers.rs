@@ -90,8 +90,8 @@ fn movers_copy_compare_and_update_what_another_host_has() {
 fn a_mover_that_dies_or_loses_its_connection_is_replaced() {
     let mut far = far!(2, "");
     tree(&far);
-    far.ends.bench.sh("head -c 100M /dev/urandom > s/larger");
-    let line = "copy --json -T --split-size 1M --bwlimit 4M --lease 2s --reconnect-for 5s";
+    far.ends.bench.sh("head -c 20M /dev/urandom > s/larger");
+    let line = "copy --json -T --split-size 1M --bwlimit 4M --lease 10s --reconnect-for 5s";
     let running = far.start(WAY, line);
     eventually("agents for the job and both movers", || far.ends.agents().len() == 3);
     eventually("both to work", || far.at_work() == 2);

@@ -57,36 +57,6 @@ pub(crate) struct Receivers {
     pub failures: Option<Failures>,
 }
 
-/// Where notes go.
-pub(crate) struct NoteReceivers<'a> {
-    pub coordinator: &'a CoordinatorLink,
-    pub counters: &'a Counters,
-    pub monitor: &'a dyn Monitor,
-}
-
-impl NoteReceivers<'_> {
-    /// Something about an entry that its user should know.
-    pub fn note(&self, note: Note, path: impl FnOnce() -> PathBytes) {
-        if self.coordinator.is_remote() {
-            self.coordinator.tell(|| ReportItem::Note { path: path(), note });
-            return;
-        }
-        let counter = match note {
-            Note::OwnerNotKept => Counter::OwnersNotKept,
-            Note::SetIdDropped => Counter::SetIdsDropped,
-            Note::PrivilegedAttribute => Counter::PrivilegedAttributes,
-            Note::LeftoverRemoved => Counter::LeftoversRemoved,
-            Note::TemporarySkipped => Counter::TemporariesSkipped,
-            Note::SourceAtimeTouched => Counter::SourceAtimesTouched,
-            Note::SystemAttribute => Counter::SystemAttributes,
-            Note::OpenForWriting => Counter::FilesOpenForWriting,
-            Note::OwnerWithoutAccount => Counter::OwnersWithoutAccount,
-        };
-        self.counters.add(counter, 1);
-        self.monitor.event(&Event::Note { path: path(), note });
-    }
-}
-
 impl Reports {
     /// `keeps_journal`: the job has a journal, which records errors.
     pub fn new(spec: Arc<JobSpec>, receivers: Receivers, keeps_journal: bool) -> Self {
@@ -224,8 +194,22 @@ impl Reports {
     }
 
     pub fn note(&self, note: Note, path: impl FnOnce() -> PathBytes) {
-        let Self { coordinator, counters, monitor, .. } = self;
-        NoteReceivers { coordinator, counters, monitor: &**monitor }.note(note, path);
+        if self.coordinator.is_remote() {
+            self.coordinator.tell(|| ReportItem::Note { path: path(), note });
+            return;
+        }
+        self.count(match note {
+            Note::OwnerNotKept => Counter::OwnersNotKept,
+            Note::SetIdDropped => Counter::SetIdsDropped,
+            Note::PrivilegedAttribute => Counter::PrivilegedAttributes,
+            Note::LeftoverRemoved => Counter::LeftoversRemoved,
+            Note::TemporarySkipped => Counter::TemporariesSkipped,
+            Note::SourceAtimeTouched => Counter::SourceAtimesTouched,
+            Note::SystemAttribute => Counter::SystemAttributes,
+            Note::OpenForWriting => Counter::FilesOpenForWriting,
+            Note::OwnerWithoutAccount => Counter::OwnersWithoutAccount,
+        });
+        self.monitor.event(&Event::Note { path: path(), note, detail: None });
     }
 
     /// Reports differences that do not count, because this process cannot set them.

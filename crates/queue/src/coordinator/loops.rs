@@ -176,7 +176,7 @@ pub(super) async fn look_after(shared: Arc<Shared>, patience: Duration) {
             let which = if labels.is_empty() { "" } else { " that has the labels of the job" };
             let words = format!(
                 "no mover is connected{which}: start 'dmover mover{labels}' on a host that has \
-                both trees"
+                the trees"
             );
             shared.messages.tell(words);
         }
@@ -190,8 +190,9 @@ pub(super) async fn look_after(shared: Arc<Shared>, patience: Duration) {
             let seconds = alone.as_secs();
             let message = format!("no mover connected to {} for {seconds} s", shared.link.shown);
             let labels = shared.offer.labels();
-            let hint =
-                format!("start movers ('dmover mover{labels}'), then run the same command again");
+            let hint = format!(
+                "start movers ('dmover mover{labels}'), or correct what they were refused for, then run the same command again"
+            );
             return shared.inbox.fail(Fatal::unavailable(message, hint));
         }
         if let Some(why) = shared.lasting_trouble(now, TROUBLE.min(patience)) {
