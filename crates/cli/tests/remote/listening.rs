@@ -231,6 +231,8 @@ fn a_client_has_no_more_connections_than_it_may() {
     agent.trust();
     let text = std::fs::read_to_string(agent.there.at("agent.toml")).unwrap();
     std::fs::write(agent.there.at("agent.toml"), format!("connections = 1\n{text}")).unwrap();
+    // Until then the connection of --trust counts.
+    assert!(agent.running.wait_for_stderr("its process has ended", 1));
     let words = ["copy", "--bwlimit=1M", &agent.place("out"), &agent.own("got")];
     let job = agent.here.dmover.start(words).unwrap();
     // The first one was that of --trust.

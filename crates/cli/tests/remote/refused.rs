@@ -58,10 +58,6 @@ fn options_that_need_a_host_of_their_own_are_refused() {
     }
     let from_far = Way { source: "far:", destination: "" };
     assert_refused(&ends.job(from_far, "sync --watch", ("s", "d")), &["--watch"]);
-    assert_refused(
-        &ends.job(from_far, "copy --broker=nats://127.0.0.1:9", ("s", "d")),
-        &["movers"],
-    );
     for name in ["d", "log", "errors"] {
         assert!(!ends.bench.exists(name), "{name}");
     }
