@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
@@ -84,8 +84,11 @@ impl Dmover {
         };
         everybody(self.home.path())?;
         let program = self.home.path().join("dmover");
-        std::fs::copy(&self.program, &program)
-            .with_context(|| format!("copy {}", self.program.display()))?;
+        // By another process: one that this process starts meanwhile would have the copy open for writing, and nobody could
+        // run it (ETXTBSY).
+        let copied = Command::new("cp").arg(&self.program).arg(&program).status();
+        let copied = copied.with_context(|| format!("copy {}", self.program.display()))?;
+        ensure!(copied.success(), "cannot copy {}", self.program.display());
         everybody(&program)?;
         self.program = program;
         let id = user.to_string();
