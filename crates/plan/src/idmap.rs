@@ -15,10 +15,11 @@ pub struct IdentityMap {
 
 /// Owners of the source by their names.
 pub trait OwnersByName: Debug + Send + Sync {
-    /// The number at the destination of the user who has this number at the source; `None`: there is no such name.
+    /// The destination's number for the user with this number at the source. `None`: the destination has no user of that
+    /// name, or the number has no name.
     fn user(&self, id: u32) -> Option<u32>;
 
-    /// The same of a group.
+    /// The same for a group.
     fn group(&self, id: u32) -> Option<u32>;
 }
 

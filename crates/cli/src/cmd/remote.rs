@@ -134,9 +134,9 @@ pub(super) fn sources_of_mover(
     ssh: SshOptions,
     mut streams: StreamSettings,
 ) -> Arc<dyn RemoteTrees> {
-    /// How many processes may share the line at least: this one, and the one that runs the job.
-    const PROCESSES: u32 = 2;
-    share_among(&mut streams, PROCESSES);
+    /// Usually at least so many movers share the line.
+    const MOVERS: u32 = 2;
+    share_among(&mut streams, MOVERS);
     let mut options = ConnectOptions::new(ssh, VERSION);
     // No user is there to type a password.
     options.hello_within = Some(LOGIN_WITHIN);

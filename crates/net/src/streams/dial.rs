@@ -24,6 +24,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(4);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How often it is tried if it never worked. A firewall does not go away.
 const FIRST_ATTEMPTS: u32 = 3;
+/// The same where ssh can carry streams instead.
+const ATTEMPTS_BEFORE_SSH: u32 = 2;
 /// Streams that are opened at the same time.
 const DIALS_MAX: usize = 8;
 /// The same for connections of ssh, of which a server accepts only a few before they have logged in (`MaxStartups` of sshd).
@@ -177,7 +179,7 @@ impl Dialer {
 
     /// The ways of which one has led to the first stream.
     fn first(self: &Arc<Self>, attempts: &mut Attempts) -> Option<Ways> {
-        let most = if self.through_ssh.is_some() { 2 } else { FIRST_ATTEMPTS };
+        let most = if self.through_ssh.is_some() { ATTEMPTS_BEFORE_SSH } else { FIRST_ATTEMPTS };
         for attempt in 1..=most {
             let begin = Instant::now();
             match self.race(attempts) {

@@ -75,7 +75,7 @@ impl SshLine {
     }
 }
 
-/// Two ends of a connection within this host. Unlike those of socketpair(2) they are what streams are everywhere.
+/// Both ends of a TCP connection within this host. A socketpair(2) would do, but all other streams are of TCP.
 fn pair() -> io::Result<[TcpStream; 2]> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let own = TcpStream::connect(listener.local_addr()?)?;
