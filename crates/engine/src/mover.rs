@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::context::Engine;
 use crate::control::StopReason;
+use crate::copied_names::CopiedFiles;
 use crate::directory_pair::DirectoryPair;
 use crate::finding::{self, Unrepaired};
 use crate::mover_report::ReportItem;
@@ -103,6 +104,8 @@ pub(crate) struct SeenDirectories {
     pub narrowed: RefCell<Option<TreePath>>,
     /// The last directory that was reported as written to.
     pub touched: Option<Identity>,
+    /// Files of which the source is asked once more.
+    pub copied: CopiedFiles,
 }
 
 impl<'a> Mover<'a> {

@@ -5,7 +5,7 @@
 use dmover_local::error::is_absent;
 use dmover_local::narrow::OTHERS;
 use dmover_local::root::Root;
-use dmover_model::{EntryError, RootId, TreePath};
+use dmover_model::{EntryError, TreePath};
 use dmover_observe::Counter;
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use crate::catalog_survey;
 use crate::context::Engine;
 use crate::directory_pair::DirectoryPair;
 use crate::mover::Mover;
+use crate::source_now::SourceNow;
 
 /// Removes permissions from a destination directory that its source does not give.
 pub(crate) fn narrow(engine: &Engine, level: &mut DirectoryPair) -> Result<(), EntryError> {
@@ -37,7 +38,7 @@ pub(crate) fn narrow(engine: &Engine, level: &mut DirectoryPair) -> Result<(), E
 /// Narrows a directory and all directories above it, before an entry is moved into it.
 pub(crate) fn narrow_above(
     mover: &Mover<'_>,
-    root: &Arc<Root>,
+    (root, source): (&Arc<Root>, &SourceNow<'_>),
     at: &TreePath,
 ) -> Result<(), EntryError> {
     if !mover.session.local.rules.sets_modes() || mover.seen.narrowed.borrow().as_ref() == Some(at)
@@ -47,7 +48,10 @@ pub(crate) fn narrow_above(
     let mut place = TreePath::root();
     for component in std::iter::once(None).chain(at.components().map(Some)) {
         place = component.map_or(place.clone(), |name| place.join(name));
-        match catalog_survey::level_at(mover.engine, RootId::ONLY, root, place.clone()) {
+        let level = source.directory(&place).and_then(|directory| {
+            catalog_survey::level_of(mover.engine, root, directory, place.clone())
+        });
+        match level {
             Ok(mut level) => narrow(mover.engine, &mut level)?,
             // It is made, closed to all others.
             Err(error) if is_absent(&error) => break,

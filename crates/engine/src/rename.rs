@@ -1,7 +1,8 @@
 //! Repeats renames of the source at the destination, without reading or writing content.
 //!
 //! The catalog has the old places. Right before a rename both sides are checked: the source must have the object under
-//! its new name, and the destination must have its copy, the very same one, under the old name. Entries that cannot be
+//! its new name, and the destination must have its copy, the very same one, under the old name. (A source on another host is asked
+//! for the renames of a task with one request.) Entries that cannot be
 //! renamed are left to the scan, which copies them as new.
 use dmover_local::error::is_absent;
 use dmover_local::rename::{OldCopy, Rename};
@@ -19,38 +20,50 @@ use crate::directory;
 use crate::directory_pair::{self, TargetDirectory};
 use crate::mover::Mover;
 use crate::narrow;
+use crate::source_now::SourceNow;
 
 /// Performs renames in the given order.
 pub(crate) fn run(mover: &mut Mover<'_>, moves: &[Move]) {
+    let engine = mover.engine;
+    let left = |error: EntryError| {
+        let error = error.to_string();
+        tracing::debug!(error, "cannot follow a rename");
+        MoveResult::Left
+    };
+    activity::at(Activity::SourceNames);
+    let Ok(root) = engine.root(RootId::ONLY) else { return };
+    let source = SourceNow::of(engine, &root, moves).map_err(left);
     for wanted in moves {
-        if mover.engine.control.is_stopping() {
+        if engine.control.is_stopping() {
             return;
         }
-        mover.engine.resources.limits.operation(&mover.engine.control, mover.lease);
+        engine.resources.limits.operation(&engine.control, mover.lease);
         mover.lease.extend();
-        let result = follow(mover, wanted).unwrap_or_else(|error| {
-            let error = error.to_string();
-            tracing::debug!(error, to = ?wanted.to, "cannot follow a rename");
-            MoveResult::Left
-        });
+        let result = match &source {
+            Ok(source) => follow(mover, (&root, source), wanted).unwrap_or_else(left),
+            Err(left) => *left,
+        };
         catalog_survey::tell(mover, Surveyed::Moved(wanted.number, result));
     }
 }
 
-fn follow(mover: &mut Mover<'_>, wanted: &Move) -> Result<MoveResult, EntryError> {
+fn follow(
+    mover: &mut Mover<'_>,
+    (root, source): (&Arc<Root>, &SourceNow<'_>),
+    wanted: &Move,
+) -> Result<MoveResult, EntryError> {
     const LEFT: Result<MoveResult, EntryError> = Ok(MoveResult::Left);
     let engine = mover.engine;
     let Move { entry, from, to, .. } = wanted;
-    let root = engine.root(RootId::ONLY)?;
     let (Some((old_place, old_name)), Some((new_place, new_name))) =
         (from.split_last(), to.split_last())
     else {
         return LEFT;
     };
     activity::at(Activity::SourceNames);
-    let source = directory_pair::open_source(engine, &root, &new_place)?;
     let local = mover.session.local;
-    let (metadata, object) = local.look_at_object(&source, new_name)?;
+    let directory = source.directory(&new_place)?;
+    let (metadata, object) = source.look(to, &directory)?;
     let here = metadata.identity.mount == root.mount;
     // A rule that names paths may keep something at the destination where it is.
     let stays = metadata.kind == EntryKind::Directory && engine.filter.has_path_rules();
@@ -62,7 +75,7 @@ fn follow(mover: &mut Mover<'_>, wanted: &Move) -> Result<MoveResult, EntryError
     }
     activity::at(Activity::TargetNames);
     let shown = |path: &TreePath| root.written().join(path);
-    let Some(old) = directory_pair::open_target(engine, &root, &old_place, Identity::default())?
+    let Some(old) = directory_pair::open_target(engine, root, &old_place, Identity::default())?
     else {
         return LEFT;
     };
@@ -70,9 +83,9 @@ fn follow(mover: &mut Mover<'_>, wanted: &Move) -> Result<MoveResult, EntryError
     let copy = OldCopy { at: &old, name: old_name, kind: entry.kind, object: entry.copy };
     let Some(copy) = local.copy_to_rename(copy, own, &|| shown(to))? else { return LEFT };
     if old_place != new_place {
-        narrow::narrow_above(mover, &root, &new_place)?;
+        narrow::narrow_above(mover, (root, source), &new_place)?;
     }
-    let Some(new) = place_for(mover, &root, &new_place)? else { return LEFT };
+    let Some(new) = place_for(mover, (root, source), &new_place)? else { return LEFT };
     if !mover.lease.holds() {
         return LEFT;
     }
@@ -83,7 +96,7 @@ fn follow(mover: &mut Mover<'_>, wanted: &Move) -> Result<MoveResult, EntryError
         new: &new,
         new_name,
         copy: &copy,
-        from: &source,
+        from: &directory,
         source: &metadata,
         may_exchange: wanted.exchange,
         may_replace: wanted.replaces
@@ -103,7 +116,7 @@ fn follow(mover: &mut Mover<'_>, wanted: &Move) -> Result<MoveResult, EntryError
 /// The new parent directory of an entry, created if it is new at the source as well.
 fn place_for(
     mover: &mut Mover<'_>,
-    root: &Arc<Root>,
+    (root, source): (&Arc<Root>, &SourceNow<'_>),
     at: &TreePath,
 ) -> Result<Option<TargetDirectory>, EntryError> {
     let engine = mover.engine;
@@ -112,9 +125,9 @@ fn place_for(
         opened => return opened,
     };
     let Some((above, name)) = at.split_last() else { return Err(missing) };
-    let Some(parent) = place_for(mover, root, &above)? else { return Ok(None) };
-    let source = directory_pair::open_source(engine, root, at)?;
-    directory::make_target(mover, &parent.new_directory(name), &source.metadata)
+    let Some(parent) = place_for(mover, (root, source), &above)? else { return Ok(None) };
+    let new = source.directory(at)?;
+    directory::make_target(mover, &parent.new_directory(name), &new.metadata)
 }
 
 fn tell_renamed(

@@ -52,6 +52,7 @@ fn run(mover: &mut Mover<'_>, task: &Task) {
     }
     run_kind(mover, task);
     apply::deferred_rename::settle_later(mover);
+    catalog_survey::ask_about_copied(mover);
     // A name that could not be given may stand for a directory by now.
     large::hand_on_as_inherited(mover);
 }

@@ -280,6 +280,19 @@ impl LocalEnd {
         }
     }
 
+    /// A directory of a source that is read through messages, as its tree has told of it before; `None`: the tree does not tell
+    /// of its directories, or is one of this host.
+    pub fn told_source(
+        &self,
+        root: &SourceRoot,
+        at: &TreePath,
+        metadata: Metadata,
+    ) -> Option<SourceDirectory> {
+        let told = root.remote()?.told(at, metadata)?;
+        let place = Place::new(root.names(), at.clone());
+        Some(remote_directory(told, place))
+    }
+
     fn open_below(
         &self,
         side: &RootSide,

@@ -1,14 +1,15 @@
 //! What tells an entry apart from a later one that gets its inode number: the time of its creation.
 use dmover_model::{
-    DirectoryState, EntryError, ListedName, Metadata, Object, Operation, Side, Timestamp, TreePath,
+    DirectoryState, EntryError, ErrorClass, ListedName, Metadata, Object, Timestamp, TreePath,
 };
 use dmover_sys::stat::{self, Stat};
 use dmover_sys::{AsFd, Errno, OwnedFd, path};
 use std::io;
 
 use crate::directory::{SourceDirectory, TargetDirectory};
-use crate::end::{Local, LocalEnd};
+use crate::end::LocalEnd;
 use crate::error::CallFailed;
+use crate::handle::errno_of;
 use crate::listing::{ListedKind, NameBuffer};
 use crate::root_side::RootSide;
 
@@ -73,21 +74,6 @@ impl RootSide {
     }
 }
 
-impl Local<'_> {
-    /// Looks at a name of the source, and tells which object has it.
-    ///
-    /// # Errors
-    /// It is not there, or its directory cannot be searched.
-    pub fn look_at_object(
-        &self,
-        from: &SourceDirectory,
-        name: &[u8],
-    ) -> Result<(Metadata, Object), EntryError> {
-        let found = self.end.source_object(from, name);
-        found.map_err(|e| e.at((Side::Source, Operation::Stat), from.place.entry(name)))
-    }
-}
-
 fn state_of(found: &Born) -> DirectoryState {
     let time = |(seconds, nanoseconds)| Timestamp { seconds, nanoseconds };
     let stat = &found.0;
@@ -95,17 +81,19 @@ fn state_of(found: &Born) -> DirectoryState {
 }
 
 /// Whether an error only says that a directory went or may not be read, or that its names say nothing.
-pub fn says_nothing(error: CallFailed) -> bool {
-    matches!(
-        error.0,
-        Errno::NOENT
-            | Errno::NOTDIR
-            | Errno::LOOP
-            | Errno::OPNOTSUPP
-            | Errno::ILSEQ
-            | Errno::ACCESS
-            | Errno::PERM
-    )
+pub fn says_nothing(error: &EntryError) -> bool {
+    let unsupported = error.class == ErrorClass::Unsupported;
+    unsupported
+        || matches!(
+            errno_of(error),
+            Errno::NOENT
+                | Errno::NOTDIR
+                | Errno::LOOP
+                | Errno::OPNOTSUPP
+                | Errno::ILSEQ
+                | Errno::ACCESS
+                | Errno::PERM
+        )
 }
 
 impl SourceDirectory {
@@ -116,6 +104,15 @@ impl SourceDirectory {
     pub fn state(&self) -> Result<DirectoryState, CallFailed> {
         let fd = self.handle.fd().ok_or(UNKNOWN)?;
         Ok(state_of(&stat::stat_born_at(fd, b"")?))
+    }
+
+    /// Calls `each` with every name in it, until it answers `false`.
+    ///
+    /// # Errors
+    /// It cannot be read, a name is none of a job, or the file system has other numbers in directories than elsewhere.
+    pub fn each_numbered(&self, each: impl FnMut(ListedName) -> bool) -> Result<(), CallFailed> {
+        let fd = self.handle.fd().ok_or(UNKNOWN)?;
+        each_numbered(fd, &mut NameBuffer::default(), each)
     }
 }
 
@@ -198,22 +195,34 @@ impl RootSide {
     ) -> Result<Object, CallFailed> {
         let fd = path::open_directory_below(&self.parent, &self.relative(path))?;
         let object = object_of(&stat::stat_born_at(&fd, b"")?);
-        let mut first = true;
-        buffer.read(&fd, |listed| -> Result<bool, CallFailed> {
-            let (bytes, inode) = (listed.bytes, listed.inode);
-            // Some file systems have other numbers in directories than elsewhere: then these say nothing.
-            if std::mem::take(&mut first) && stat::stat_at(&fd, bytes, false)?.inode != inode {
-                return Err(CallFailed(Errno::OPNOTSUPP));
-            }
-            let is_directory = match listed.kind {
-                ListedKind::Directory => true,
-                ListedKind::File | ListedKind::Other => false,
-                ListedKind::Unknown => stat::stat_at(&fd, bytes, false)
-                    .is_ok_and(|found| found.file_type() == stat::FileType::Directory),
-            };
-            each(object, ListedName { name: listed.name()?, inode, is_directory });
-            Ok(true)
+        each_numbered(&fd, buffer, |listed| {
+            each(object, listed);
+            true
         })?;
         Ok(object)
     }
+}
+
+/// Calls `each` with every name in a directory, until it answers `false`.
+fn each_numbered(
+    fd: &OwnedFd,
+    buffer: &mut NameBuffer,
+    mut each: impl FnMut(ListedName) -> bool,
+) -> Result<(), CallFailed> {
+    let mut first = true;
+    buffer.read(fd, |listed| -> Result<bool, CallFailed> {
+        let (bytes, inode) = (listed.bytes, listed.inode);
+        // Some file systems have other numbers in directories than elsewhere: then these say nothing.
+        if std::mem::take(&mut first) && stat::stat_at(fd, bytes, false)?.inode != inode {
+            return Err(CallFailed(Errno::OPNOTSUPP));
+        }
+        let is_directory = match listed.kind {
+            ListedKind::Directory => true,
+            ListedKind::File | ListedKind::Other => false,
+            ListedKind::Unknown => stat::stat_at(fd, bytes, false)
+                .is_ok_and(|found| found.file_type() == stat::FileType::Directory),
+        };
+        Ok(each(ListedName { name: listed.name()?, inode, is_directory }))
+    })?;
+    Ok(())
 }

@@ -59,6 +59,11 @@ impl SeenNames {
         Ok(self.folded.get().is_some_and(|folded| folded.contains(&fold(name))))
     }
 
+    /// Whether the source need not be asked about any name.
+    pub fn knows_all(&self) -> bool {
+        !self.too_many
+    }
+
     /// Whether the source directory has this name.
     ///
     /// # Errors

@@ -91,6 +91,16 @@ impl History {
         self.changed_at_the_latest(clocks, source) >= destination.ctime
     }
 
+    /// Whether the source may have changed later than its copy was made. What was copied in the present pass was so by the clocks as
+    /// they are now.
+    pub fn is_later_than_copy(&self, clocks: Clocks, source: &Metadata, copy: &Metadata) -> bool {
+        let is_of_this_pass = clocks.destination_is_local && copy.ctime >= self.pass_began;
+        match clocks.source_skew.filter(|_| is_of_this_pass && !clocks.source_is_local) {
+            Some(skew) => later(source.ctime, skew + cut(source)) >= copy.ctime,
+            None => self.is_later(clocks, source, copy),
+        }
+    }
+
     /// Whether the source may have changed after the destination was last written: only a change moves either time, and
     /// dmover writes only after the change that it copies. But linking a name to a file, or removing one, moves its
     /// time as well, so changes that the last pass cannot have seen always count. `unseen`: what counts if no pass has

@@ -11,17 +11,19 @@ use dmover_net::relay::Relay;
 use dmover_schedule::sync::RwLock;
 use dmover_tree::{Owner, RemoteRoot};
 use dmover_wire::agent::{
-    Answer, Begin, Begun, BegunShared, Inspection, Measure, NAMES_MAX, NOT_ACCEPTED, RelayAnswer,
-    RelayOrder, Request, RootKind, SharedMount, UNKNOWN_REQUEST,
+    Answer, Begin, Begun, BegunShared, CATALOG_MAX, Inspection, Measure, NAMES_MAX, NOT_ACCEPTED,
+    RelayAnswer, RelayOrder, Request, RootKind, SharedMount, UNKNOWN_REQUEST,
 };
 use dmover_wire::{decode, encode};
 use std::sync::{Arc, PoisonError};
 
 use crate::joined::send;
+use catalog::ForCatalog;
 use host::Numbering;
 use tree::Tree;
 
 mod cache;
+mod catalog;
 mod changed;
 mod content;
 mod digests;
@@ -219,9 +221,20 @@ fn unfollowed(mut request: Request) -> Request {
         | Request::Relay(_)
         | Request::Measure(_)
         | Request::Names(_)
+        | Request::Objects(_)
+        | Request::Revisit(_)
+        | Request::Describe(_)
         | Request::Walk { .. } => {}
     }
     request
+}
+
+/// Refuses requests for a catalog that ask for too much at once.
+fn check_number(asked: usize) -> Result<(), Broken> {
+    if asked <= CATALOG_MAX {
+        return Ok(());
+    }
+    Err(Broken::Cancelled("there are too many paths in one request".into()))
 }
 
 fn name_of(owner: Owner) -> Result<Option<String>, EntryError> {
@@ -323,6 +336,18 @@ impl Tree {
             Request::Changed { file, known } => tree.changed(&file, &known, channel),
             Request::Walk { directory, names, needs } => {
                 tree.walk(&directory, (&names, needs), channel)
+            }
+            Request::Objects(paths) => {
+                check_number(paths.len())?;
+                send(channel, &encode(&ForCatalog(tree).objects(&paths)))
+            }
+            Request::Revisit(directories) => {
+                check_number(directories.len())?;
+                ForCatalog(tree).revisit(&directories, channel)
+            }
+            Request::Describe(directories) => {
+                check_number(directories.len())?;
+                ForCatalog(tree).describe(&directories, channel)
             }
         }
     }

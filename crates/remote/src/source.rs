@@ -5,7 +5,7 @@ use dmover_model::{
 };
 use dmover_net::connection::{Broken, Channel};
 use dmover_net::{Notice, RemoteAgent};
-use dmover_tree::{Owner, RemoteDirectory, RemoteRoot, RemoteTree};
+use dmover_tree::{Owner, RemoteCatalog, RemoteDirectory, RemoteRoot, RemoteTree};
 use dmover_wire::agent::{Begin, Begun, DirectoryAt, Request, WithHead};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use skew::Skew;
 
 mod ahead;
 mod asking;
+mod catalog;
 mod directory;
 mod file;
 mod hosts;
@@ -250,6 +251,15 @@ impl RemoteTree for RemoteSource {
         let names: Vec<Option<String>> =
             self.shared.asking.ask(&Request::Names(vec![owner]), of)?;
         Ok(names.into_iter().next().flatten())
+    }
+
+    fn catalog(&self) -> Option<&dyn RemoteCatalog> {
+        Some(self)
+    }
+
+    fn told(&self, at: &TreePath, metadata: Metadata) -> Option<Arc<dyn RemoteDirectory>> {
+        let at = DirectoryAt { path: at.clone(), follows: false, identity: metadata.identity };
+        Some(Directory::anew(&self.shared, at, metadata))
     }
 
     fn lost(&self) -> Option<Fatal> {

@@ -6,6 +6,7 @@
 
 mod permit;
 mod remote;
+mod remote_catalog;
 mod reports;
 mod target_names;
 mod volume_numbers;
@@ -15,6 +16,7 @@ pub use remote::{
     EntryAttributes, KnownBlocks, ListedKind, NamedObject, Needs, NextData, Owner, RemoteDirectory,
     RemoteFile, RemoteRoot, RemoteTree, RemoteTrees, Seen, TakeBlocks,
 };
+pub use remote_catalog::{CatalogPart, DescribedEntry, Looked, RemoteCatalog};
 pub use reports::Reports;
 pub use target_names::TargetNames;
 pub use volume_numbers::VolumeNumbers;

@@ -12,6 +12,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::remote_catalog::RemoteCatalog;
+
 /// The type of an entry as its directory lists it, without a look at the entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ListedKind {
@@ -158,6 +160,16 @@ pub trait RemoteTree: Debug + Send + Sync {
     /// # Errors
     /// It cannot be asked for.
     fn owner_name(&self, owner: Owner) -> Result<Option<String>, EntryError>;
+
+    /// What tells of it for a catalog of renames; `None`: the tree cannot do that.
+    fn catalog(&self) -> Option<&dyn RemoteCatalog> {
+        None
+    }
+
+    /// A directory that the catalog has told of, without asking for it again; `None`: it has to be opened.
+    fn told(&self, _at: &TreePath, _metadata: Metadata) -> Option<Arc<dyn RemoteDirectory>> {
+        None
+    }
 
     /// Why nothing can be read any more; `None`: it can.
     fn lost(&self) -> Option<Fatal>;

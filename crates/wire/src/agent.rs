@@ -6,7 +6,7 @@ use crate::streams::RelayToken;
 use bytes::Bytes;
 use dmover_model::{
     AttributeSet, ByteRange, Digest, DigestPolicy, EntryError, FollowLinks, HashType, Identity,
-    Metadata, Name, PathBytes, Shape, Timestamp, TreePath, Version,
+    Metadata, Name, PathBytes, Revisit, Shape, Timestamp, TreePath, Version,
 };
 use dmover_tree::{EntryAttributes, KnownBlocks, ListedKind, Needs, Owner, RemoteRoot, Seen};
 use serde::{Deserialize, Serialize};
@@ -135,7 +135,20 @@ pub enum Request {
     BeginShared(Begin),
     /// The names of users and groups there; answered with an [`Answer`] of a list of options of string, one for each owner.
     Names(Vec<Owner>),
+    /// Looks at entries by their paths below the root, not through symbolic links; answered with a list of
+    /// [`Looked`](dmover_tree::Looked), in the order of the paths.
+    Objects(Vec<TreePath>),
+    /// Checks directories of an earlier pass; answered with lists of [`CatalogPart`](dmover_tree::CatalogPart)s of
+    /// [`ListedName`](dmover_model::ListedName)s, the last of which is empty. Names are sent only of directories that are on the file system of
+    /// the root and have another state.
+    Revisit(Vec<Revisit>),
+    /// Looks at all entries of directories, given by their paths below the root; answered with lists of
+    /// [`CatalogPart`](dmover_tree::CatalogPart)s of [`DescribedEntry`](dmover_tree::DescribedEntry)s, the last of which is empty.
+    Describe(Vec<TreePath>),
 }
+
+/// The most entries or directories of one request for a catalog.
+pub const CATALOG_MAX: usize = 1024;
 
 /// The most owners of one request.
 pub const NAMES_MAX: usize = 1024;

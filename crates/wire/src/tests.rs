@@ -4,10 +4,10 @@ mod document;
 
 use bytes::Bytes;
 use dmover_model::{
-    Answer as CoordinatorAnswer, Budget, CoordinatorRequest, DirectoryRef, Metadata, NewTask,
-    Notice, Outcome, Parent, RootId, ScanNames, Task, TaskId, TaskKind, TreePath,
+    Answer as CoordinatorAnswer, Budget, CoordinatorRequest, DirectoryRef, ListedName, Metadata,
+    NewTask, Notice, Outcome, Parent, RootId, ScanNames, Task, TaskId, TaskKind, TreePath,
 };
-use dmover_tree::{EntryAttributes, NextData, Seen};
+use dmover_tree::{CatalogPart, DescribedEntry, EntryAttributes, Looked, NextData, Seen};
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,7 +30,7 @@ macro_rules! for_each_message {
             Broadcast PoolMessage Request Begun Inspection MetadataAnswer Looks AttributesAnswer
             HeadAnswers WalkPart ListPart ContentPart NextDataAnswer DigestPart DelegateRequest DelegatedJob
             ThirdHosts RelayAnswer Measured BegunShared DelegateRole ChunkRequest ChunkReport
-            ChunkNews)
+            ChunkNews LookedAnswer CatalogNames CatalogEntries)
     };
     (@ $function:ident $arguments:tt $($type:ident)*) => {
         $($function::<$type> $arguments;)*
@@ -45,6 +45,9 @@ type Looks = Vec<Answer<Seen>>;
 type AttributesAnswer = Answer<(Metadata, EntryAttributes)>;
 type HeadAnswers = Vec<Answer<Head>>;
 type NextDataAnswer = Answer<NextData>;
+type LookedAnswer = Vec<Looked>;
+type CatalogNames = Vec<CatalogPart<ListedName>>;
+type CatalogEntries = Vec<CatalogPart<DescribedEntry>>;
 
 /// A broadcast: its number, and the state.
 type Broadcast = (u64, Control);

@@ -1,6 +1,6 @@
 //! Jobs whose ends are on other hosts: two hosts with a server for ssh each, and the ways to place SOURCE and DEST.
 use super::Far;
-use super::bench::{Bench, PROGRAM};
+use super::bench::{Bench, PROGRAM, eventually};
 use dmover_testkit::cluster::{Cluster, Sshd};
 use dmover_testkit::image::{FileSystem, Image, Mounted};
 use dmover_testkit::lanes::lines::Line;
@@ -131,6 +131,14 @@ impl Ends {
     pub fn start_job(&self, way: Way, line: &str, (source, destination): (&str, &str)) -> Running {
         let ends = [self.at(way.source, source), self.at(way.destination, destination)];
         self.start_run(line, &ends)
+    }
+
+    /// Waits until the last change of each entry is longer ago than the clocks of two hosts may differ, so that whatever is copied now
+    /// was certainly not changed afterwards.
+    pub fn let_age(&self, tree: &str) {
+        eventually("the tree to age", || {
+            self.bench.sh(&format!("find {tree} -newerct '1.5 seconds ago' | head -n 1")).is_empty()
+        });
     }
 
     /// The agents that run on any host.

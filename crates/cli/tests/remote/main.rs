@@ -18,6 +18,7 @@ mod measured;
 mod movers;
 mod refusals;
 mod refused;
+mod renamed;
 mod resumed;
 mod rig;
 mod said;

@@ -138,13 +138,12 @@ pub(crate) fn account(
     }
     let kept_its_name =
         matches!(action, Action::Replaced | Action::Updated | Action::MetadataUpdated);
-    if kept_its_name && kind == EntryKind::File {
-        catalog_survey::tell_renewed(mover, level, record);
-    } else if action != Action::Skipped {
-        catalog_survey::tell_touched(mover, level);
-        if kind == EntryKind::File {
-            catalog_survey::doubt_if_exchanged(mover.engine, level, record);
+    match kind {
+        EntryKind::File if action != Action::Skipped => {
+            catalog_survey::tell_copied(mover, level, record, kept_its_name);
         }
+        _ if action != Action::Skipped => catalog_survey::tell_touched(mover, level),
+        _ => {}
     }
     if action == Action::Skipped {
         engine.reports.count(Counter::EntriesSkipped);

@@ -2,8 +2,13 @@
 use dmover_journal::{Catalog, Only, Scope, Survey};
 use dmover_local::root::Resolved;
 use dmover_local::root_side::RootSide;
-use dmover_model::{ChangedPlace, Fatal, FollowLinks, JobId, RecheckSet, TreePath, Verb};
+use dmover_local::source_root::SourceRoot;
+use dmover_model::{
+    ChangedPlace, EntryError, ErrorClass, Fatal, FollowLinks, JobId, Object, RecheckSet, TreePath,
+    Verb,
+};
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 use super::{Job, JobList};
 
@@ -27,23 +32,19 @@ pub(super) fn survey(
     let plain =
         !matches!(job.spec.selection.follow, FollowLinks::Always | FollowLinks::AlwaysLinked);
     let root = resolved.roots.first().filter(|root| root.is_directory && sync.renames);
-    // Renames are only followed in trees of this host.
-    let source = root.and_then(|root| root.source.here());
     let changed = if let JobList::Changed(places) = &job.list { Some(places) } else { None };
-    let Some(source) = source.filter(|_| (whole || changed.is_some()) && plain) else {
+    let root = root.filter(|_| (whole || changed.is_some()) && plain);
+    // Without the top the catalog would be lost, and with it what was renamed since the last pass.
+    let top = root.map(|root| top_of(&root.source)).transpose()?.flatten();
+    let (Some(root), Some(top)) = (root, top) else {
         return Ok((None, Catalog::leave_behind(&directory, id, whole)?));
     };
-    // Without the top the catalog would be lost, and with it what was renamed since the last pass.
-    let top = source.top_object().map_err(|reason| {
-        let path = source.display().to_path();
-        let message = format!("cannot access '{}': {reason}", path.display());
-        Fatal::refused(message, "check the source, then run the same command again")
-    })?;
     let mut catalog = Catalog::open(&directory, id)?;
     let doubts = catalog.doubts()?;
     let scope = match changed {
         Some(places) => Scope::Only(Only {
-            directories: renamed_in(source, places),
+            // Only trees of this host are watched.
+            directories: root.source.here().map_or_else(Vec::new, |side| renamed_in(side, places)),
             names: places.iter().map(|place| place.path.clone()).collect(),
         }),
         None if is_resumed => Scope::Resumed,
@@ -51,6 +52,30 @@ pub(super) fn survey(
     };
     let survey = Survey::begin(catalog, &job.process.spill_directory, top, scope)?;
     Ok((Some(survey), doubts))
+}
+
+/// The object that is the directory of a root; `None`: renames cannot be followed there.
+fn top_of(root: &SourceRoot) -> Result<Option<Object>, Fatal> {
+    let path = root.path_here().to_path();
+    let inaccessible = |reason: &dyn Display| {
+        let message = format!("cannot access '{}': {reason}", path.display());
+        Fatal::refused(message, "check the source, then run the same command again")
+    };
+    if let SourceRoot::Here(side) = root {
+        return side.top_object().map(Some).map_err(|reason| inaccessible(&reason));
+    }
+    let Some(catalog) = root.remote().and_then(|tree| tree.catalog()) else { return Ok(None) };
+    let looked = match catalog.objects(&[TreePath::root()]) {
+        // An older version of the program.
+        Err(error) if error.class == ErrorClass::Unsupported => return Ok(None),
+        looked => looked.and_then(|mut looked| looked.pop().transpose()),
+    };
+    let lost = |error: EntryError| {
+        let lost = root.remote().and_then(|tree| tree.lost());
+        lost.unwrap_or_else(|| inaccessible(&error.detail))
+    };
+    let top = looked.map_err(lost)?;
+    Ok(top.map(|(_, top)| top))
 }
 
 /// Source directories in which names were added or removed.

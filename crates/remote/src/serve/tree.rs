@@ -158,7 +158,7 @@ impl Tree {
         Err(self.refused((ErrorClass::Escaped, Operation::Open), (directory, name), words))
     }
 
-    fn open_directory(&self, at: &TreePath, follows: bool) -> Answer<SourceDirectory> {
+    pub(super) fn open_directory(&self, at: &TreePath, follows: bool) -> Answer<SourceDirectory> {
         self.check_follows(at, follows)?;
         if !self.is_directory() && !at.is_root() {
             let words = "the source is no directory";

@@ -157,6 +157,9 @@ impl Asking {
     /// The error of an entry that could not be asked about.
     pub(super) fn failed(&self, about: About<'_>, asked: &Asked, why: Broken) -> EntryError {
         match (why, &asked.owed) {
+            (Broken::Cancelled(words), _) if words == UNKNOWN_REQUEST => {
+                self.plain(about, ErrorClass::Unsupported, words)
+            }
             // Only this request has failed.
             (Broken::Cancelled(words), _) => self.plain(about, ErrorClass::Other, words),
             (why, None) => self.broken(about, why),
