@@ -1,6 +1,6 @@
 //! What was renamed at a SOURCE on another host is renamed in DEST, and its content is not sent again.
 use super::bench::Bench;
-use super::ends::{Ends, WAYS, Way, assert_idle, count, ends};
+use super::ends::{Ends, LOCAL, WAYS, Way, assert_idle, count, ends};
 use dmover_testkit::lanes::run::Run;
 use std::os::unix::fs::MetadataExt;
 
@@ -120,4 +120,88 @@ fn renames_at_another_host_are_not_followed_where_they_are_not_wanted() {
     let pass = sync(&ends, way, "--exclude=*.no");
     assert_eq!(count(&pass, "entries_renamed"), 0);
     assert!(bench.at("d/a/deep/er/big").exists() && bench.at("d/b/two").exists());
+}
+
+/// Makes a deep tree, or moves its entries at random: tree.py ROOT SEED make|move.
+const MOVES: &str = r#"
+import os, random, sys
+root, seed, verb = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+draw = random.Random(seed)
+def entries():
+    return [(at, sorted(below), sorted(files)) for at, below, files in os.walk(root)]
+def move(source, target):
+    try:
+        os.rename(source, target)
+    except OSError:
+        pass
+if verb == "make":
+    for n in range(80):
+        os.makedirs(os.path.join(draw.choice(entries())[0] if n else root, f"d{n}"))
+    for n in range(250):
+        with open(os.path.join(draw.choice(entries())[0], f"f{n}"), "w") as file:
+            file.write(f"{n:05}\n")
+        os.utime(file.name, (10**9, 10**9))
+for n in range(40 if verb == "move" else 0):
+    found = sorted(entries())
+    at, below, files = draw.choice(found)
+    names = below + files
+    if not names:
+        continue
+    one, other = os.path.join(at, draw.choice(names)), draw.choice(found)
+    # Into another directory, to another name, or in the place of another one.
+    kind = draw.randrange(3)
+    if kind == 0:
+        move(one, os.path.join(other[0], f"m{n}"))
+    elif kind == 1:
+        move(one, one + "x")
+    else:
+        names = other[1] + other[2]
+        if names:
+            two, spare = os.path.join(other[0], draw.choice(names)), os.path.join(root, "spare")
+            move(two, spare)
+            move(one, two)
+            move(spare, one if os.path.isdir(os.path.dirname(one)) else os.path.join(root, f"s{n}"))
+"#;
+
+#[test]
+fn random_renames_at_another_host_are_followed_as_local_ones() {
+    let ends = ends!("random_renames_at_another_host_are_followed_as_local_ones");
+    let bench = &ends.bench;
+    let line = "sync --json --delete --yes --max-delete=1000000";
+    std::fs::write(bench.at("tree.py"), MOVES).unwrap();
+    for (number, way) in between_hosts().enumerate() {
+        let (mut followed, seed) = (0, 10 + number);
+        println!("{way:?} seed {seed}");
+        let [s, d, l] = ["s", "d", "l"].map(|tree| format!("{tree}{seed}"));
+        bench.sh(&format!("mkdir {s}; python3 tree.py {s} {seed} make"));
+        for round in 0..4 {
+            ends.let_age(&s);
+            let far = ends.job(way, line, (&s, &d)).expect_code(0);
+            let local = ends.job(LOCAL, line, (&s, &l)).expect_code(0);
+            for counter in ["entries_renamed", "bytes_copied", "entries_deleted", "errors"] {
+                assert_eq!(count(&far, counter), count(&local, counter), "{counter} {round}");
+            }
+            assert_eq!(bench.sh(&format!("diff -r {s} {d}")), "", "{round}");
+            bench.assert_same(&s, &d);
+            followed += count(&far, "entries_renamed");
+            bench.sh(&format!("python3 tree.py {s} {} move", seed * 10 + round));
+        }
+        assert!(followed > 40, "{followed} renames were followed");
+    }
+}
+
+/// More directories than are asked about at once.
+#[test]
+fn renames_deep_in_a_large_tree_of_another_host_are_followed() {
+    let ends = ends!("renames_deep_in_a_large_tree_of_another_host_are_followed");
+    let bench = &ends.bench;
+    let way = WAYS[0];
+    bench.sh("for n in $(seq 100); do mkdir -p s/$n/$(seq -s / 60); seq $n > s/$n/$(seq -s / 60)/f; done");
+    sync(&ends, way, "");
+    let moved = "for n in $(seq 100); do at=s/$n/$(seq -s / 57); mv $at/58/59/60/f $at/g; mv $at/58 $at/x; done";
+    bench.sh(moved);
+    let pass = sync(&ends, way, "");
+    assert_eq!((count(&pass, "bytes_copied"), count(&pass, "entries_renamed")), (0, 200));
+    assert_eq!(bench.sh("diff -r s d"), "");
+    assert_idle(&sync(&ends, way, "--delete"));
 }

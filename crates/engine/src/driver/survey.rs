@@ -51,7 +51,8 @@ pub(super) fn survey(
         None => Scope::All,
     };
     let survey = Survey::begin(catalog, &job.process.spill_directory, top, scope)?;
-    Ok((Some(survey), doubts))
+    let is_far = root.source.remote().is_some();
+    Ok((Some(survey.of_far_source(is_far)), doubts))
 }
 
 /// The object that is the directory of a root; `None`: renames cannot be followed there.

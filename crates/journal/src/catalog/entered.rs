@@ -78,6 +78,26 @@ impl Entered {
         known.flatten().map(i64::cast_unsigned)
     }
 
+    /// Calls `each` with every entered path and its directory, as far as they are known.
+    pub fn each<E>(
+        &mut self,
+        mut each: impl FnMut(&TreePath, u64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let done = self.try_to(|database| {
+            let mut statement = database.prepare("SELECT path, inode FROM entered")?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                let (path, inode): (Vec<u8>, i64) = (row.get(0)?, row.get(1)?);
+                let Ok(path) = TreePath::new(path) else { continue };
+                if let Err(error) = each(&path, inode.cast_unsigned()) {
+                    return Ok(Err(error));
+                }
+            }
+            Ok(Ok(()))
+        });
+        done.unwrap_or(Ok(()))
+    }
+
     /// Removes the database after the catalog is written.
     pub fn end(&mut self) {
         self.database = None;

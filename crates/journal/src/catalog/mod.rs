@@ -15,6 +15,7 @@ use crate::journal::now_ms;
 
 mod entered;
 mod fold;
+mod revisits;
 mod rows;
 mod survey;
 

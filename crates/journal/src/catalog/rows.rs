@@ -84,3 +84,14 @@ impl MoveRow {
         })
     }
 }
+
+/// Notes a directory that is to be recorded. `out`: it has been given to movers.
+pub(super) fn flag_in(
+    scratch: &Connection,
+    (inode, path): (u64, &TreePath),
+    out: bool,
+) -> Boxed<()> {
+    let sql = "INSERT OR IGNORE INTO flagged VALUES (?1, ?2, ?3)";
+    scratch.prepare_cached(sql)?.execute(params![inode as i64, path.as_bytes(), out])?;
+    Ok(())
+}

@@ -12,8 +12,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::entered::Entered;
-use super::rows::{MoveRow, SCRATCH, in_tasks, insert_gone, joined};
-use super::{Boxed, Catalog};
+use super::revisits::{Revisits, below};
+use super::rows::{MoveRow, SCRATCH, flag_in, in_tasks, insert_gone, joined};
+use super::{Boxed, Catalog, KnownDirectory};
 use crate::database::scratch;
 
 /// Directories in one task.
@@ -70,6 +71,7 @@ enum Stage {
 #[derive(Debug)]
 pub struct Survey {
     catalog: Catalog,
+    revisits: Revisits,
     entered: Entered,
     scratch: Connection,
     scratch_directory: PathBuf,
@@ -108,6 +110,7 @@ impl Survey {
         Ok(Self {
             entered: Entered::open(directory, is_resumed),
             catalog,
+            revisits: Revisits::default(),
             scratch: scratch(scratch_directory, SCRATCH)?,
             scratch_directory: scratch_directory.to_owned(),
             stage: if is_resumed { Stage::Tree } else { Stage::Look },
@@ -120,6 +123,13 @@ impl Survey {
             out: HashMap::new(),
             late: BTreeSet::new(),
         })
+    }
+
+    /// The source is far away: much is asked about at once, rather than level by level.
+    #[must_use]
+    pub fn of_far_source(mut self, is_far: bool) -> Self {
+        self.revisits.asks_ahead = is_far;
+        self
     }
 
     fn try_to<T>(&mut self, action: impl FnOnce(&mut Self) -> Boxed<T>) -> Result<T, Fatal> {
@@ -199,10 +209,9 @@ impl Survey {
                 match surveyed {
                     Surveyed::Unchanged { .. } if this.only.is_some() => {}
                     Surveyed::Unchanged { inode, path } => {
-                        for child in this.catalog.children(inode)? {
-                            let path = path.join(&child.name);
-                            let (inode, known) = (child.inode, child.state);
-                            revisits.push(Revisit { path, inode, known });
+                        if this.revisits.is_last(inode) {
+                            let unchanged = Revisit { path, inode, known: None };
+                            revisits.extend(below(&mut this.catalog, &unchanged)?);
                         }
                     }
                     Surveyed::Listed { object, path, names, last } => {
@@ -239,6 +248,7 @@ impl Survey {
                     }
                 }
             }
+            let revisits = this.revisits.with_those_below(&mut this.catalog, revisits)?;
             let mut tasks = in_tasks(revisits, DIRECTORIES, TaskKind::Revisit);
             if !segments.is_empty() {
                 let mut paths = Vec::new();
@@ -327,8 +337,9 @@ impl Survey {
             return Ok(Vec::new());
         }
         let known = self.catalog.known(self.top)?.and_then(|known| known.state);
-        let revisit = Revisit { path: TreePath::root(), inode: self.top, known };
-        Ok(vec![TaskKind::Revisit(vec![revisit])])
+        let top = Revisit { path: TreePath::root(), inode: self.top, known };
+        let revisits = self.revisits.with_those_below(&mut self.catalog, vec![top])?;
+        Ok(in_tasks(revisits, DIRECTORIES, TaskKind::Revisit))
     }
 
     fn list(&mut self, object: Object, names: &[ListedName]) -> Boxed<()> {
@@ -349,6 +360,7 @@ impl Survey {
         path: &TreePath,
         revisits: &mut Vec<Revisit>,
     ) -> Boxed<()> {
+        let was_last = self.revisits.is_last(object.inode);
         self.flag(object.inode, path, false)?;
         self.catalog.unsettle(object.inode)?;
         let directory = object.inode as i64;
@@ -360,8 +372,15 @@ impl Survey {
         while let Some(row) = rows.next()?.filter(|_| self.only.is_none()) {
             let (inode, name): (i64, Vec<u8>) = (row.get(0)?, row.get(1)?);
             let inode = inode as u64;
-            let state = self.catalog.known(inode)?.and_then(|known| known.state);
-            revisits.push(Revisit { path: path.join(&name), inode, known: state });
+            let below = self.catalog.known(inode)?;
+            let is_old =
+                |below: &KnownDirectory| below.parent == Some(object.inode) && below.name == name;
+            if !was_last && below.as_ref().is_some_and(is_old) {
+                // It was asked about at this path.
+                continue;
+            }
+            let known = below.and_then(|below| below.state);
+            revisits.push(Revisit { path: path.join(&name), inode, known });
         }
         drop(rows);
         if known {
@@ -734,9 +753,7 @@ impl Survey {
             // The next pass over everything reads its names, and records it.
             return Ok(self.catalog.unsettle(inode)?);
         }
-        let sql = "INSERT OR IGNORE INTO flagged VALUES (?1, ?2, ?3)";
-        self.scratch.prepare_cached(sql)?.execute(params![inode as i64, path.as_bytes(), out])?;
-        Ok(())
+        flag_in(&self.scratch, (inode, path), out)
     }
 
     fn is_flagged(&self, inode: u64) -> Boxed<bool> {
@@ -747,9 +764,13 @@ impl Survey {
     fn begin_recording(&mut self) -> Boxed<()> {
         self.catalog.relax()?;
         if self.all && self.only.is_none() {
-            // Whatever is below it is found from there.
+            // Whatever is below it and was not entered, or is elsewhere by now, is found from there, level by level.
             self.scratch.execute("DELETE FROM flagged", [])?;
             self.flag(self.top, &TreePath::root(), false)?;
+            let Self { entered, scratch, .. } = self;
+            scratch.execute_batch("BEGIN")?;
+            entered.each(|path, inode| flag_in(scratch, (inode, path), false))?;
+            scratch.execute_batch("COMMIT")?;
         }
         Ok(())
     }
