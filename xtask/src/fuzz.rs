@@ -11,6 +11,7 @@ const TARGETS: &[(&str, &str)] = &[
     ("manifest", "manifests, damaged and not"),
     ("lists", "lines of check lists"),
     ("wire", "messages between processes"),
+    ("agents", "messages between jobs, agents and hosts of one side"),
     ("greetings", "greetings of other hosts, with offers of data streams"),
     ("chunks", "chunks on data streams, and streams that fail"),
     ("records", "records with codes, changed on the way"),
@@ -29,7 +30,7 @@ const COVERAGE: &[&str] = &[
 /// Arguments of `fuzz`.
 #[derive(Debug, Args)]
 pub struct FuzzArgs {
-    /// Which target: manifest, lists, wire, greetings, chunks, records or handshakes; all without a name
+    /// Which target: manifest, lists, wire, agents, greetings, chunks, records or handshakes; all without a name
     name: Option<String>,
     /// How long each runs
     #[arg(long, value_name = "N", default_value_t = 600)]

@@ -141,7 +141,10 @@ impl Directory {
         let path = self.at.path.join(name.as_bytes());
         let walk = self.walk_of(&name, &path);
         lock(&self.walks).remove(&name);
-        let walk = walk?;
+        let Some(walk) = walk else {
+            // Another task may have asked for it.
+            return Self::open_walked(&self.shared, &path);
+        };
         let found = walk.take(&path, &self.shared.asking)?;
         Some(Self::walked(&self.shared, path, found, walk))
     }
@@ -255,7 +258,8 @@ impl RemoteDirectory for Directory {
         for (number, name) in names.iter().take(DIRECTORIES_AHEAD).enumerate() {
             let Ok(name) = Name::new(*name) else { continue };
             let path = self.at.path.join(name.as_bytes());
-            let walk = self.walk_of(&name, &path);
+            let asked = self.walk_of(&name, &path);
+            let walk = asked.or_else(|| self.shared.walks.about(&path));
             if let Some(walk) = walk.as_ref().filter(|_| number == 0) {
                 // If it has ended before this one, it was to be large, and those after it are not in it either.
                 walk.wait_for(&path, &self.shared.asking);

@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use super::asking::{Asked, Asking};
 
-/// The most walks of a tree whose answers have not come to their end: each has a channel, and files need some, too.
-const WALKS_MAX: usize = 16;
+/// The most walks of a tree whose answers have not come to their end: about one for each mover on a long line. Each has a channel, and
+/// files need some, too.
+const WALKS_MAX: usize = 48;
 /// How long a walk keeps its place if others want it: its mover may have handed its directories to the queue.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the next answer may take. After that the directories are asked for one by one.
@@ -199,6 +200,12 @@ impl Walks {
         });
         lock(&self.walks).push(Arc::clone(&walk));
         Some(walk)
+    }
+
+    /// The walk of another mover that has, or will have, a directory.
+    pub(super) fn about(&self, path: &TreePath) -> Option<Arc<Walk>> {
+        let walks = lock(&self.walks).clone();
+        walks.into_iter().find(|walk| walk.is_about(path) && walk.may_have(path))
     }
 
     /// Takes the answer about a directory that another mover may have asked for.
