@@ -361,10 +361,13 @@ pub struct KeepArgs {
     /// Do not preserve these attributes
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub no_preserve: Vec<String>,
-    /// Map user ids: FROM:TO[:COUNT], *:TO for all others, @FILE for a file of such rules, comma-separated; first match wins
+    /// Map users: FROM:TO[:COUNT], *:TO for all others, @FILE for a file of such rules, comma-separated; first match wins
+    ///
+    /// FROM is an id or a name at the host of SOURCE, TO an id or a name at that of DEST. Rules of
+    /// ids alone come before rules with names.
     #[arg(long, value_name = "MAP", value_delimiter = ',')]
     pub usermap: Vec<String>,
-    /// Map group ids in the same way
+    /// Map groups in the same way
     #[arg(long, value_name = "MAP", value_delimiter = ',')]
     pub groupmap: Vec<String>,
     /// Map users and groups by their names at the hosts of SOURCE and DEST, unless a map has a rule
@@ -373,6 +376,9 @@ pub struct KeepArgs {
     /// becomes what the rule *:TO says.
     #[arg(long)]
     pub owners_by_name: bool,
+    /// Map project ids: FROM:TO[:COUNT], *:TO for all others but 0, @FILE, comma-separated; first match wins
+    #[arg(long, value_name = "MAP", value_delimiter = ',')]
+    pub projectmap: Vec<String>,
 }
 
 /// Options for attributes that are preserved, holes and shared blocks.

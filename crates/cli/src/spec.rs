@@ -3,7 +3,7 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 use dmover_model::{
     Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, DigestPolicy, FollowLinks,
-    HashType, IdRule, JobSpec, Limits, ListFile, LossKind, LossSet, Overwrite, PathBytes,
+    HashType, JobSpec, Limits, ListFile, LossKind, LossSet, NameTables, Overwrite, PathBytes,
     RangeCopy, Selection, Side, TargetMode, Timestamp, Verb, VerifyLevel, VerifyPolicy, When,
     units,
 };
@@ -19,10 +19,12 @@ use crate::args::{
 
 mod braces;
 mod endpoints;
+mod maps;
 mod passes;
 mod rules;
 pub(crate) use endpoints::is_remote;
 use endpoints::{refuse_remote, sources_are_remote};
+use maps::{owner_rules, project_rules};
 pub(crate) use passes::{confirmed, snapshot_paths, snapshot_spec, sync_spec};
 
 /// Arguments that are not a valid job.
@@ -146,6 +148,8 @@ pub(crate) fn verify_spec(
         since,
         stored: args.direct_read,
     };
+    let users = owner_rules(&args.keep.usermap, "--usermap")?;
+    let groups = owner_rules(&args.keep.groupmap, "--groupmap")?;
     Ok(JobSpec {
         schema: JobSpec::SCHEMA,
         verb: Verb::Verify,
@@ -165,8 +169,10 @@ pub(crate) fn verify_spec(
             buffer_bytes: args.buffer_size,
             verify: Some(verify),
             owners_by_name: args.keep.owners_by_name,
-            user_map: id_rules(&args.keep.usermap, "--usermap")?,
-            group_map: id_rules(&args.keep.groupmap, "--groupmap")?,
+            user_map: users.ids,
+            group_map: groups.ids,
+            names: NameTables { users: users.names, groups: groups.names },
+            project_map: project_rules(&args.keep.projectmap)?,
             ..CopyPolicy::default()
         },
         limits: limits(&args.limits),
@@ -392,6 +398,8 @@ fn policy(
     proof: &ProofArgs,
 ) -> Result<CopyPolicy, Unusable> {
     let (preserve, demanded) = preserve(fidelity)?;
+    let users = owner_rules(&fidelity.keep.usermap, "--usermap")?;
+    let groups = owner_rules(&fidelity.keep.groupmap, "--groupmap")?;
     Ok(CopyPolicy {
         preserve,
         demanded,
@@ -423,8 +431,10 @@ fn policy(
             Side::Destination
         }),
         owners_by_name: fidelity.keep.owners_by_name,
-        user_map: id_rules(&fidelity.keep.usermap, "--usermap")?,
-        group_map: id_rules(&fidelity.keep.groupmap, "--groupmap")?,
+        user_map: users.ids,
+        group_map: groups.ids,
+        names: NameTables { users: users.names, groups: groups.names },
+        project_map: project_rules(&fidelity.keep.projectmap)?,
         ..CopyPolicy::default()
     })
 }
@@ -539,50 +549,6 @@ fn losses(words: &[String]) -> Result<LossSet, Unusable> {
     Ok(set)
 }
 
-/// The rules of `--usermap` or `--groupmap`. A word that begins with `@` names a file of rules, one on a line.
-fn id_rules(words: &[String], flag: &str) -> Result<Vec<IdRule>, Unusable> {
-    let mut rules = Vec::new();
-    for word in words {
-        let Some(file) = word.strip_prefix('@') else {
-            let wrong = || format!("{flag}: '{word}' is not FROM:TO or FROM:TO:COUNT");
-            rules.push(id_rule(word).ok_or_else(|| unusable(wrong(), RULES))?);
-            continue;
-        };
-        let cannot =
-            |error| unusable(format!("{flag}: cannot read '{file}': {error}"), "check the file");
-        let text = std::fs::read_to_string(file).map_err(cannot)?;
-        for (number, line) in (1..).zip(text.lines()) {
-            let line = line.split('#').next().unwrap_or_default();
-            let fields = line.split_whitespace().collect::<Vec<_>>().join(":");
-            if fields.is_empty() {
-                continue;
-            }
-            let wrong = || format!("{flag}: '{file}', line {number}: '{}' is no rule", line.trim());
-            rules.push(id_rule(&fields).ok_or_else(|| unusable(wrong(), RULES))?);
-        }
-    }
-    Ok(rules)
-}
-
-/// What a rule of ids looks like.
-const RULES: &str = "use numbers: 1000:5000, 1000:5000:100 for a range, *:65534 for all others, @FILE for a file of rules";
-
-fn id_rule(word: &str) -> Option<IdRule> {
-    let fields: Vec<&str> = word.split(':').collect();
-    match fields[..] {
-        ["*", to] => Some(IdRule { from: 0, to: to.parse().ok()?, count: 0 }),
-        [from, to] => Some(IdRule { from: from.parse().ok()?, to: to.parse().ok()?, count: 1 }),
-        [from, to, count] => {
-            let (from, to, count): (u32, u32, u32) =
-                (from.parse().ok()?, to.parse().ok()?, count.parse().ok()?);
-            // Neither side goes beyond the largest id.
-            let fits = |first: u32| count > 0 && first.checked_add(count - 1).is_some();
-            (fits(from) && fits(to)).then_some(IdRule { from, to, count })
-        }
-        _ => None,
-    }
-}
-
 fn range(args: &SelectionArgs) -> Option<RangeCopy> {
     if args.offset.is_none() && args.length.is_none() && args.dst_offset.is_none() {
         return None;
@@ -643,6 +609,7 @@ pub(crate) fn limits(args: &LimitArgs) -> Limits {
 mod tests {
     use super::*;
     use clap::FromArgMatches;
+    use dmover_model::IdRule;
 
     fn spec(line: &str) -> Result<JobSpec, Unusable> {
         let matches = crate::command().try_get_matches_from(line.split_whitespace()).unwrap();
@@ -680,7 +647,7 @@ mod tests {
         assert_eq!(all.user_map[1], IdRule { from: 0, to: 65534, count: 0 });
         let beyond =
             ["1:2:0", "4294967295:1:2", "1:4294967295:2", "*:*", "*:1:2", "@/nowhere/table"];
-        for bad in ["1", "a:b", "1:2:3:4", "1:2:x"].into_iter().chain(beyond) {
+        for bad in ["1", "1:2:3:4", "1:2:x"].into_iter().chain(beyond) {
             assert!(spec(&format!("dmover copy --usermap {bad} a b")).is_err(), "{bad}");
         }
     }

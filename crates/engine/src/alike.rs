@@ -59,7 +59,8 @@ pub(crate) fn attribute_differences(
         let settable = engine.settable.settable_flags(expected.flags, found.flags);
         note(DifferenceKind::Flags, flags_differ(settable, found.flags));
     }
-    if keeps(Attribute::Project) && expected.project != found.project {
+    let is_mapped = !engine.spec.policy.project_map.is_empty();
+    if keeps(Attribute::Project) && (is_mapped || expected.project != found.project) {
         let wanted = engine
             .local()
             .expected_project(project::project_of(engine, level, kind), expected.project)?;

@@ -222,6 +222,8 @@ fn check_for_agent(spec: &JobSpec) -> Result<(), Fatal> {
         sync,
         user_map: _,
         owners_by_name: _,
+        names: _,
+        project_map: _,
         group_map: _,
     } = policy;
     let backup = backup.as_ref();

@@ -58,13 +58,17 @@ pub(crate) fn extended(engine: &Engine, attributes: &Attributes, whose: Whose) -
     // What is not open has no flags to read.
     let open = !attributes.is_pinned;
     let Attributes { flags, project, .. } = attributes;
+    let mapped = match whose {
+        Whose::Source if attributes.has_project() => engine.settable.ids.project(project.id),
+        _ => project.id,
+    };
     Extended {
         xattrs: keeps(Attribute::Xattr)
             .then(|| plain_xattrs(attributes).into_iter().map(named).collect()),
         acls: keeps(Attribute::Acl)
             .then(|| acls(&engine.settable, attributes, whose).iter().map(named).collect()),
         flags: (open && keeps(Attribute::Flags)).then_some(*flags),
-        project: (open && keeps(Attribute::Project)).then_some((project.id, project.inherit)),
+        project: (open && keeps(Attribute::Project)).then_some((mapped, project.inherit)),
     }
 }
 

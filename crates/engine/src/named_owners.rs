@@ -1,7 +1,7 @@
-//! Owners of a source on another host, by their names there and here.
+//! Owners of a source by their names at its host, and at this one.
 use dmover_host::user::Accounts;
 use dmover_local::source_root::SourceRoot;
-use dmover_model::{EntryError, Event, Fatal, Note};
+use dmover_model::{AccountKey, CopyPolicy, Event, Fatal, NameRule, Note};
 use dmover_observe::{Counter, Counters, Monitor, lock};
 use dmover_plan::idmap::OwnersByName;
 use dmover_schedule::sync::Mutex;
@@ -14,9 +14,58 @@ use crate::context::Receivers;
 /// What an owner becomes whose name cannot be asked for: no file can be given to it (`set::owner`), so that its entry fails.
 const UNKNOWN: u32 = u32::MAX;
 
+/// Which account owners become.
+#[derive(Default)]
+struct Targets {
+    by_id: HashMap<u32, u32>,
+    by_name: HashMap<String, u32>,
+    others: Option<u32>,
+}
+
+impl Targets {
+    /// Looks for the accounts of rules on this host.
+    fn of(rules: &[NameRule], accounts: Accounts) -> Result<Self, Fatal> {
+        let mut targets = Self::default();
+        for NameRule { from, to } in rules {
+            let to = match to {
+                AccountKey::Id(id) => *id,
+                AccountKey::Name(name) => number_here(accounts, name)?,
+                AccountKey::Others => continue,
+            };
+            match from {
+                AccountKey::Id(id) => _ = targets.by_id.entry(*id).or_insert(to),
+                AccountKey::Name(name) => _ = targets.by_name.entry(name.clone()).or_insert(to),
+                AccountKey::Others => _ = targets.others.get_or_insert(to),
+            }
+        }
+        Ok(targets)
+    }
+}
+
+/// The number of an account at DEST that a rule names.
+fn number_here(accounts: Accounts, name: &str) -> Result<u32, Fatal> {
+    let (option, kind) = match accounts {
+        Accounts::Users => ("--usermap", "user"),
+        Accounts::Groups => ("--groupmap", "group"),
+    };
+    let number = accounts.number(name).map_err(|error| {
+        let message = format!("{option}: cannot look for the {kind} '{name}' at DEST: {error}");
+        Fatal::refused(message, "check 'getent passwd' and 'getent group' on the host of DEST")
+    })?;
+    number.ok_or_else(|| {
+        let message = format!("{option}: the host of DEST has no {kind} '{name}'");
+        Fatal::refused(message, "correct the rule, or create the account")
+    })
+}
+
 /// Asks for each owner once.
 pub(crate) struct NamedOwners {
-    tree: Arc<dyn RemoteTree>,
+    /// The source on another host; `None`: it is of this one.
+    tree: Option<Arc<dyn RemoteTree>>,
+    /// An owner without a rule becomes the account of the same name.
+    takes_equal: bool,
+    users: Targets,
+    groups: Targets,
     known: Mutex<HashMap<Owner, Option<u32>>>,
     counters: Arc<Counters>,
     monitor: Arc<dyn Monitor>,
@@ -29,72 +78,110 @@ impl std::fmt::Debug for NamedOwners {
 }
 
 impl NamedOwners {
-    /// Those of a job. `None`: its sources are of this host, so that owners have the same names on both sides.
+    /// Those of a job. `None`: numbers stay, or are mapped by numbers alone. (With equal names on one host nothing changes.)
     ///
     /// # Errors
-    /// The sources are on several hosts, or the host of the source does not tell names.
+    /// The sources are on several hosts, the host of the source does not tell names, or a rule names an account that this host does
+    /// not have.
     pub fn of<'a>(
+        policy: &CopyPolicy,
         sources: impl IntoIterator<Item = &'a SourceRoot>,
         receivers: &Receivers,
     ) -> Result<Option<Self>, Fatal> {
-        let mut trees = sources.into_iter().map(SourceRoot::remote);
-        let Some(Some(tree)) = trees.next() else { return Ok(None) };
-        if trees.next().is_some() {
-            let message = "--owners-by-name takes one SOURCE, whose host is asked for the names";
+        let trees: Vec<_> = sources.into_iter().map(SourceRoot::remote).collect();
+        let takes_equal = policy.owners_by_name && trees.iter().any(Option::is_some);
+        if !takes_equal && policy.names.is_empty() {
+            return Ok(None);
+        }
+        if trees.len() > 1 && trees.iter().any(Option::is_some) {
+            let message = "a job that maps owners by name takes one SOURCE, whose host is asked for the names";
             return Err(Fatal::refused(message, "run dmover once for each SOURCE"));
         }
-        let unable = |error: EntryError| {
+        let tree = trees.into_iter().next().flatten();
+        let asked = tree.map(|tree| (tree, tree.owner_name(Owner::User(0))));
+        if let Some((tree, Err(error))) = asked {
             let shown = tree.display().to_path();
             let message =
                 format!("cannot ask for names of owners at '{}': {error}", shown.display());
-            Fatal::refused(message, "use one version of dmover on both hosts")
-        };
-        tree.owner_name(Owner::User(0)).map_err(unable)?;
+            return Err(Fatal::refused(message, "use one version of dmover on both hosts"));
+        }
         let Receivers { counters, monitor, .. } = receivers;
         Ok(Some(Self {
-            tree: Arc::clone(tree),
+            tree: tree.cloned(),
+            takes_equal,
+            users: Targets::of(&policy.names.users, Accounts::Users)?,
+            groups: Targets::of(&policy.names.groups, Accounts::Groups)?,
             known: Mutex::default(),
             counters: Arc::clone(counters),
             monitor: Arc::clone(monitor),
         }))
     }
 
+    /// The name of an owner at the host of the source.
+    fn name(&self, owner: Owner) -> Result<Option<String>, String> {
+        if let Some(tree) = &self.tree {
+            return tree.owner_name(owner).map_err(|error| error.to_string());
+        }
+        let name = match owner {
+            Owner::User(id) => Accounts::Users.name(id),
+            Owner::Group(id) => Accounts::Groups.name(id),
+        };
+        name.map_err(|error| error.to_string())
+    }
+
     fn number(&self, owner: Owner) -> Option<u32> {
         if let Some(known) = lock(&self.known).get(&owner) {
             return *known;
         }
-        let name = match self.tree.owner_name(owner) {
+        let (targets, accounts, id) = match owner {
+            Owner::User(id) => (&self.users, Accounts::Users, id),
+            Owner::Group(id) => (&self.groups, Accounts::Groups, id),
+        };
+        if let Some(to) = targets.by_id.get(&id) {
+            return Some(*to);
+        }
+        if targets.by_name.is_empty() && !self.takes_equal {
+            return targets.others;
+        }
+        let name = match self.name(owner) {
             Ok(name) => name,
             Err(error) => {
-                tracing::warn!(?owner, %error, "cannot ask for the name of an owner");
+                tracing::warn!(?owner, error, "cannot ask for the name of an owner");
                 return Some(UNKNOWN);
             }
         };
-        let accounts = match owner {
-            Owner::User(_) => Accounts::Users,
-            Owner::Group(_) => Accounts::Groups,
-        };
-        let number = match name.as_deref().map_or(Ok(None), |name| accounts.number(name)) {
+        if let Some(to) = name.as_ref().and_then(|name| targets.by_name.get(name)) {
+            lock(&self.known).insert(owner, Some(*to));
+            return Some(*to);
+        }
+        let equal = name.as_deref().filter(|_| self.takes_equal);
+        let number = match equal.map_or(Ok(None), |name| accounts.number(name)) {
             Ok(number) => number,
             Err(error) => {
                 tracing::warn!(?owner, %error, "cannot look for the account of an owner");
                 return Some(UNKNOWN);
             }
         };
-        if lock(&self.known).insert(owner, number).is_none() && number.is_none() {
-            let of = match owner {
-                Owner::User(id) => format!("user {id}"),
-                Owner::Group(id) => format!("group {id}"),
-            };
-            let detail = name.map_or_else(
-                || format!("{of} has no name at SOURCE"),
-                |name| format!("{of} is '{name}' at SOURCE, and DEST has no account of that name"),
-            );
-            self.counters.add(Counter::OwnersWithoutAccount, 1);
-            let (path, note) = (self.tree.display().clone(), Note::OwnerWithoutAccount);
-            self.monitor.event(&Event::Note { path, note, detail: Some(detail) });
+        let is_new = lock(&self.known).insert(owner, number.or(targets.others)).is_none();
+        if is_new && number.is_none() && self.takes_equal {
+            self.tell_without_account(owner, name.as_deref());
         }
-        number
+        number.or(targets.others)
+    }
+
+    fn tell_without_account(&self, owner: Owner, name: Option<&str>) {
+        let Some(tree) = &self.tree else { return };
+        let of = match owner {
+            Owner::User(id) => format!("user {id}"),
+            Owner::Group(id) => format!("group {id}"),
+        };
+        let detail = name.map_or_else(
+            || format!("{of} has no name at SOURCE"),
+            |name| format!("{of} is '{name}' at SOURCE, and DEST has no account of that name"),
+        );
+        self.counters.add(Counter::OwnersWithoutAccount, 1);
+        let (path, note) = (tree.display().clone(), Note::OwnerWithoutAccount);
+        self.monitor.event(&Event::Note { path, note, detail: Some(detail) });
     }
 }
 

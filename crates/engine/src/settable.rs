@@ -35,6 +35,7 @@ impl Settable {
     ) -> Self {
         let policy = &spec.policy;
         let ids = IdentityMap::new(policy.user_map.clone(), policy.group_map.clone());
+        let ids = ids.projects(policy.project_map.clone());
         let ids = names.map_or(ids.clone(), |names| ids.by_name(names));
         Self { ids, unprivileged: unprivileged(privilege), spec }
     }

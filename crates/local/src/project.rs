@@ -42,7 +42,8 @@ impl Local<'_> {
     ) -> Result<Option<Project>, EntryError> {
         let ProjectOf { from, to, kind, is_filled, .. } = of;
         if source != NONE {
-            return Ok(Some(source));
+            let id = self.rules.ids.project(source.id);
+            return Ok(Some(Project { id, ..source }));
         }
         let is_directory = kind == EntryKind::Directory;
         // What a root, or an entry that is one, lies in is not of this job.

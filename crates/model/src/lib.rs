@@ -55,8 +55,8 @@ pub use limit::{Bottleneck, Limit};
 pub use name::{Name, NameError, PathBytes, TreePath};
 pub use place::{DirectoryRef, FileRef, Placement, RootId};
 pub use policy::{
-    Attribute, AttributeSet, Backup, CopyEngine, CopyPolicy, IdRule, LossKind, LossSet, Overwrite,
-    RangeCopy, When,
+    AccountKey, Attribute, AttributeSet, Backup, CopyEngine, CopyPolicy, IdRule, LossKind, LossSet,
+    NameRule, NameTables, Overwrite, RangeCopy, When,
 };
 pub use range::ByteRange;
 pub use record::{Body, Content, Extended, NamedDigest, Record};

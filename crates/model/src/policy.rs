@@ -123,6 +123,42 @@ pub struct IdRule {
     pub count: u32,
 }
 
+/// One side of a rule by names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AccountKey {
+    /// A number.
+    Id(u32),
+    /// A name: one of the host of the source on the left, of the destination on the right.
+    Name(String),
+    /// All that no other rule covers; only on the left.
+    Others,
+}
+
+/// A rule of which at least one side is a name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameRule {
+    /// Who it is at the source.
+    pub from: AccountKey,
+    /// Who becomes the owner at the destination.
+    pub to: AccountKey,
+}
+
+/// Rules by names; the first one for an account counts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct NameTables {
+    /// For users.
+    pub users: Vec<NameRule>,
+    /// For groups.
+    pub groups: Vec<NameRule>,
+}
+
+impl NameTables {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.users.is_empty() && self.groups.is_empty()
+    }
+}
+
 /// How to copy entries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyPolicy {
@@ -182,6 +218,12 @@ pub struct CopyPolicy {
     /// Owners without a rule, and those in ACLs, get the number that their name has at the destination.
     #[serde(default)]
     pub owners_by_name: bool,
+    /// Owner and group mapping by names, for ids that no rule of numbers covers.
+    #[serde(default)]
+    pub names: NameTables,
+    /// Mapping of project ids, first match wins.
+    #[serde(default)]
+    pub project_map: Vec<IdRule>,
 }
 
 impl Default for CopyPolicy {
@@ -214,6 +256,8 @@ impl Default for CopyPolicy {
             user_map: Vec::new(),
             group_map: Vec::new(),
             owners_by_name: false,
+            names: NameTables::default(),
+            project_map: Vec::new(),
         }
     }
 }

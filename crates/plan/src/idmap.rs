@@ -11,6 +11,7 @@ pub struct IdentityMap {
     users: Table,
     groups: Table,
     by_name: Option<Arc<dyn OwnersByName>>,
+    projects: Table,
 }
 
 /// Owners of the source by their names.
@@ -67,7 +68,8 @@ impl Table {
 impl IdentityMap {
     /// A map with these rules; the first rule that covers an id applies.
     pub fn new(users: Vec<IdRule>, groups: Vec<IdRule>) -> Self {
-        Self { users: Table::new(users), groups: Table::new(groups), by_name: None }
+        let (users, groups) = (Table::new(users), Table::new(groups));
+        Self { users, groups, ..Self::default() }
     }
 
     /// The same, with names for ids that have no rule of their own.
@@ -76,7 +78,18 @@ impl IdentityMap {
         Self { by_name: Some(names), ..self }
     }
 
-    /// Whether every id is unchanged.
+    /// The same, with rules for project ids.
+    #[must_use]
+    pub fn projects(self, rules: Vec<IdRule>) -> Self {
+        Self { projects: Table::new(rules), ..self }
+    }
+
+    /// The destination's project id.
+    pub fn project(&self, id: u32) -> u32 {
+        self.projects.map(id, || None)
+    }
+
+    /// Whether every user and group is unchanged.
     pub fn is_identity(&self) -> bool {
         self.users.is_empty() && self.groups.is_empty() && self.by_name.is_none()
     }

@@ -88,6 +88,9 @@ pub(super) fn movers_streams(spec: &JobSpec, args: &RemoteArgs) -> Option<Stream
     spec.sources_are_remote.then(|| stream_settings(args))
 }
 
+/// Why names of owners are not taken by movers.
+const ONE_NUMBER: &str = "use tables of numbers, --usermap @FILE and --groupmap @FILE: hosts of movers may have different accounts";
+
 /// What opens the sources of a job; `None`: they are of this host.
 ///
 /// # Errors
@@ -97,10 +100,14 @@ pub(super) fn sources(
     args: &RemoteArgs,
     fleet: Option<&FleetArgs>,
 ) -> Result<Option<Arc<dyn RemoteTrees>>, Fatal> {
+    let is_shared = fleet.is_some_and(|fleet| fleet.broker.is_some());
+    if is_shared && !spec.policy.names.is_empty() {
+        let message = "names in --usermap and --groupmap do not work with --broker";
+        return Err(Fatal::refused(message, ONE_NUMBER));
+    }
     if !spec.sources_are_remote {
         return Ok(None);
     }
-    let is_shared = fleet.is_some_and(|fleet| fleet.broker.is_some());
     let of_this_host = [
         (
             "--relay",
@@ -108,11 +115,7 @@ pub(super) fn sources(
             "omit it: movers connect with the host of SOURCE directly",
         ),
         ("--data-from", !args.data_from.is_empty(), "omit it: each mover has addresses of its own"),
-        (
-            "--owners-by-name",
-            spec.policy.owners_by_name,
-            "use tables, --usermap @FILE and --groupmap @FILE: hosts of movers may have different accounts",
-        ),
+        ("--owners-by-name", spec.policy.owners_by_name, ONE_NUMBER),
     ];
     let given = of_this_host.iter().find(|(_, is_given, _)| is_shared && *is_given);
     if let Some((option, _, hint)) = given {

@@ -284,9 +284,7 @@ pub const HABITS: &[Habit] = &[
     row(
         &["--chown"],
         BOTH,
-        Refused(
-            "use --usermap=FROM:TO and --groupmap=FROM:TO, which map owners and groups by number",
-        ),
+        Refused("use --usermap=FROM:TO and --groupmap=FROM:TO, which map owners and groups"),
     ),
     row(
         &["--chmod"],

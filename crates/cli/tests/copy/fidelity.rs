@@ -108,9 +108,9 @@ fn owners_are_mapped_by_a_table_and_the_others_by_a_last_rule() {
     let acl = bench.sh("getfacl -n d/1001 2>/dev/null");
     assert!(acl.contains("user:5002:r--") && acl.contains("group:9:r--"), "{acl}");
     // A line that is no rule is named, and nothing is copied.
-    bench.sh("echo 'ann ben' >> users");
+    bench.sh("echo 'ann ben carl' >> users");
     let run = bench.dmover("copy --usermap @users s e").expect_code(2);
-    assert!(run.stderr.contains("'users', line 6: 'ann ben' is no rule"), "{}", run.stderr);
+    assert!(run.stderr.contains("'users', line 6: 'ann ben carl' is no rule"), "{}", run.stderr);
     assert!(!bench.at("e").exists());
 }
 

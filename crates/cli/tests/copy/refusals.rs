@@ -104,7 +104,7 @@ fn more_directories_than_can_be_open() {
 #[test]
 fn flags_that_make_no_sense() {
     let bench = bench();
-    let table: [(&str, &[&str]); 29] = [
+    let table: [(&str, &[&str]); 31] = [
         ("copy", &["SOURCE"]),
         ("copy file", &["file"]),
         ("copy -t there", &["SOURCE"]),
@@ -134,7 +134,9 @@ fn flags_that_make_no_sense() {
         ("copy --format %q file new", &["%q"]),
         ("copy -j many file new", &["from 1 to 1024"]),
         ("copy --backup=weekly file new", &["weekly"]),
-        ("copy --usermap a:b file new", &["a:b"]),
+        ("copy --usermap a:b:c file new", &["a:b:c"]),
+        ("copy --usermap root:nosuch file new", &["nosuch"]),
+        ("copy --projectmap a:b file new", &["a:b"]),
         ("copy -Q file new", &["-Q"]),
         ("copy --frobnicate file new", &["frobnicate"]),
     ];

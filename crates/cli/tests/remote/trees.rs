@@ -184,6 +184,59 @@ fn owners_are_found_by_name_on_both_sides() {
 }
 
 #[test]
+fn tables_may_have_names_of_both_hosts() {
+    let ends = ends!("tables_may_have_names_of_both_hosts");
+    let bench = &ends.bench;
+    let agent = agent_with_other_users(&ends);
+    let id = |of: &str| bench.sh(of).trim().to_owned();
+    let (bin, games) = (id("id -u bin"), id("getent group games | cut -d: -f3"));
+    // daemon is 5001, and stranger 5002 at the other host.
+    bench.sh(
+        "mkdir s; cd s; for f in one two three four; do echo $f > $f; done
+        chown 5001:6001 one; setfacl -m u:5001:rw,g:6001:r one; chown 5002:6002 two; chown 5003:6002 three",
+    );
+    bench.write("people", "daemon bin\nstranger 77 # by number\n5003 games\n");
+    let owner = |path: &str| bench.sh(&format!("stat -c %u:%g {path}")).trim().to_owned();
+    let from = Way { source: "far:", destination: "" };
+    let line = |verb: &str| {
+        format!(
+            "{verb} {agent} --usermap @{} --groupmap daemon:games,6002:3",
+            bench.at("people").display()
+        )
+    };
+    ends.job(from, &line("copy -T"), ("s", "d")).expect_code(0);
+    assert_eq!(owner("d/one"), format!("{bin}:{games}"));
+    assert_eq!(owner("d/two"), "77:3");
+    let game = id("id -u games");
+    assert_eq!(owner("d/three"), format!("{game}:3"));
+    assert_eq!(owner("d/four"), "0:0", "root has no rule");
+    let acl = bench.sh("getfacl -n -c d/one");
+    assert!(acl.contains(&format!("user:{bin}:rw")), "{acl}");
+    assert!(acl.contains(&format!("group:{games}:r")), "{acl}");
+    ends.job(from, &line("verify"), ("s", "d")).expect_code(0);
+    assert_idle(&ends.job(from, &line("sync --json"), ("s", "d")).expect_code(0));
+    // For all others, before equal names; to there: the names of DEST are those of its host.
+    let back = Way { source: "", destination: "far:" };
+    bench.sh("rm -r s; chown bin:games d/one d/two; chown 0:0 d/three");
+    let rules = "--usermap bin:stranger,*:daemon --groupmap games:daemon,*:games";
+    ends.job(back, &format!("copy -T {agent} {rules}"), ("d", "s")).expect_code(0);
+    assert_eq!([owner("s/one"), owner("s/three")], ["5002:6001", "5001:6002"]);
+    // An account that DEST does not have is refused before anything is written.
+    for (way, rule) in [(from, "daemon:nosuch"), (back, "bin:www-data"), (from, "*:nosuch")] {
+        bench.sh("rm -rf e");
+        let (source, target) = if way == from { ("s", "e") } else { ("d", "e") };
+        let run = ends.job(way, &format!("copy -T {agent} --usermap {rule}"), (source, target));
+        let name = rule.split(':').next_back().unwrap();
+        assert!(run.expect_code(2).stderr.contains(name), "{rule}");
+        assert!(!bench.at("e").exists(), "{rule}");
+    }
+    // On one host.
+    bench.sh("rm -rf e; chown bin:games d/one");
+    bench.dmover("copy -T --usermap bin:games --groupmap games:bin d e").expect_code(0);
+    assert_eq!(owner("e/one"), format!("{game}:{}", id("getent group bin | cut -d: -f3")));
+}
+
+#[test]
 fn links_are_followed_as_locally() {
     let ends = ends!();
     let bench = &ends.bench;

@@ -123,6 +123,46 @@ fn without_privilege_a_read_only_file_keeps_its_own_attributes() {
 const PROJECT: &str = include_str!("../../../testkit/python/set_project.py");
 
 #[test]
+fn projects_are_mapped() {
+    let test = "projects_are_mapped";
+    for image in images(test, &[FileSystem::Ext4, FileSystem::Xfs]) {
+        let bench = Bench::inside(image.path());
+        bench.write("project.py", PROJECT);
+        bench.sh("mkdir -p a/d/e a/n; for f in a/f a/d/g a/d/e/h a/n/k; do echo 1 > $f; done");
+        let set = "python3 project.py 7 a/f a/d a/d/g && python3 project.py 500 a/d/e a/d/e/h";
+        if bench.sh(&format!("{set} 2>/dev/null && echo kept || true")).is_empty() {
+            let why = format!("no projects on {}", image.file_system());
+            skip::skipped(test, &why);
+            continue;
+        }
+        let project = |path: &str| {
+            let shown = bench.sh(&format!("lsattr -pd {path} | awk '{{print $1}}'"));
+            shown.trim().parse::<u32>().unwrap()
+        };
+        let all = |side: &str| {
+            ["f", "d", "d/g", "d/e", "d/e/h", "n/k"].map(|path| project(&format!("{side}/{path}")))
+        };
+        assert_eq!(all("a"), [7, 7, 7, 500, 500, 0]);
+        bench.sync("--projectmap 7:70,*:9 a b", 0);
+        assert_eq!(all("b"), [70, 70, 70, 9, 9, 0], "no project stays none");
+        bench.verify("--projectmap 7:70,*:9 a b", 0);
+        bench.verify("a b", 1);
+        let quiet = bench.sync("--projectmap 7:70,*:9 --ctime a b", 0);
+        assert_eq!(quiet.done(), [""; 0]);
+        // A project that both sides have is mapped as well.
+        bench.sync("a c", 0);
+        assert_eq!(all("c"), all("a"));
+        bench.sync("--projectmap 500:8:10 --ctime a c", 0);
+        assert_eq!(all("c"), [7, 7, 7, 8, 8, 0]);
+        bench.verify("--projectmap 500:8:10 a c", 0);
+        // A manifest has what the copy must have.
+        bench.dmover("copy -T --manifest=m --projectmap 7:70,*:9 a e").expect_code(0);
+        assert_eq!(all("e"), all("b"));
+        bench.verify("--manifest=m e", 0);
+    }
+}
+
+#[test]
 fn a_project_that_an_entry_left_is_left_by_its_copy() {
     let test = "a_project_that_an_entry_left_is_left_by_its_copy";
     for image in images(test, &[FileSystem::Ext4, FileSystem::Xfs]) {
