@@ -59,8 +59,9 @@ pub(crate) fn attribute_differences(
         let settable = engine.settable.settable_flags(expected.flags, found.flags);
         note(DifferenceKind::Flags, flags_differ(settable, found.flags));
     }
-    let is_mapped = !engine.spec.policy.project_map.is_empty();
-    if keeps(Attribute::Project) && (is_mapped || expected.project != found.project) {
+    let (id, there) = (engine.settable.ids.project(expected.project.id), found.project);
+    let is_other = (id, expected.project.inherit) != (there.id, there.inherit);
+    if keeps(Attribute::Project) && is_other {
         let wanted = engine
             .local()
             .expected_project(project::project_of(engine, level, kind), expected.project)?;

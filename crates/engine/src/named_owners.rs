@@ -17,8 +17,9 @@ const UNKNOWN: u32 = u32::MAX;
 /// Which account owners become.
 #[derive(Default)]
 struct Targets {
-    by_id: HashMap<u32, u32>,
-    by_name: HashMap<String, u32>,
+    /// With the place of the rule: the first one for an account counts.
+    by_id: HashMap<u32, (usize, u32)>,
+    by_name: HashMap<String, (usize, u32)>,
     others: Option<u32>,
 }
 
@@ -26,15 +27,17 @@ impl Targets {
     /// Looks for the accounts of rules on this host.
     fn of(rules: &[NameRule], accounts: Accounts) -> Result<Self, Fatal> {
         let mut targets = Self::default();
-        for NameRule { from, to } in rules {
+        for (place, NameRule { from, to }) in rules.iter().enumerate() {
             let to = match to {
                 AccountKey::Id(id) => *id,
                 AccountKey::Name(name) => number_here(accounts, name)?,
                 AccountKey::Others => continue,
             };
             match from {
-                AccountKey::Id(id) => _ = targets.by_id.entry(*id).or_insert(to),
-                AccountKey::Name(name) => _ = targets.by_name.entry(name.clone()).or_insert(to),
+                AccountKey::Id(id) => _ = targets.by_id.entry(*id).or_insert((place, to)),
+                AccountKey::Name(name) => {
+                    targets.by_name.entry(name.clone()).or_insert((place, to));
+                }
                 AccountKey::Others => _ = targets.others.get_or_insert(to),
             }
         }
@@ -137,11 +140,9 @@ impl NamedOwners {
             Owner::User(id) => (&self.users, Accounts::Users, id),
             Owner::Group(id) => (&self.groups, Accounts::Groups, id),
         };
-        if let Some(to) = targets.by_id.get(&id) {
-            return Some(*to);
-        }
-        if targets.by_name.is_empty() && !self.takes_equal {
-            return targets.others;
+        let of_id = targets.by_id.get(&id);
+        if targets.by_name.is_empty() && (of_id.is_some() || !self.takes_equal) {
+            return of_id.map(|(_, to)| *to).or(targets.others);
         }
         let name = match self.name(owner) {
             Ok(name) => name,
@@ -150,7 +151,8 @@ impl NamedOwners {
                 return Some(UNKNOWN);
             }
         };
-        if let Some(to) = name.as_ref().and_then(|name| targets.by_name.get(name)) {
+        let of_name = name.as_ref().and_then(|name| targets.by_name.get(name));
+        if let Some((_, to)) = of_id.into_iter().chain(of_name).min_by_key(|(place, _)| *place) {
             lock(&self.known).insert(owner, Some(*to));
             return Some(*to);
         }

@@ -98,6 +98,7 @@ fn follow(
         copy: &copy,
         from: &directory,
         source: &metadata,
+        told_acl: source.acl(to)?,
         may_exchange: wanted.exchange,
         may_replace: wanted.replaces
             && policy.overwrite == Overwrite::Changed

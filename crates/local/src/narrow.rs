@@ -101,9 +101,40 @@ fn try_to_narrow(
         .transpose()
 }
 
+/// The access ACL of a source entry as another host has told it; `None`: the entry has none.
+#[derive(Debug, Clone, Copy)]
+pub struct ToldAcl<'a>(pub Option<&'a [u8]>);
+
+/// The source of an entry that is about to move.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MovingSource<'a> {
+    /// The directory that it is in.
+    pub from: &'a SourceDirectory,
+    /// Its name there.
+    pub name: &'a [u8],
+    /// Its metadata.
+    pub metadata: &'a Metadata,
+    /// Its ACL, if another host has told it.
+    pub told_acl: Option<ToldAcl<'a>>,
+}
+
+impl MovingSource<'_> {
+    /// Its ACL. `None`: another host has not told it.
+    fn acl(&self) -> Result<Option<SourceAcl>, Errno> {
+        match &self.from.handle {
+            DirectoryHandle::Open(from) => {
+                SourceAcl::read(path::pin_at(from, self.name)?, Held::Pinned).map(Some)
+            }
+            DirectoryHandle::Remote(_) => {
+                Ok(self.told_acl.map(|ToldAcl(acl)| SourceAcl::of(acl.map(<[u8]>::to_vec))))
+            }
+        }
+    }
+}
+
 /// Narrows an entry before it moves into another directory, where users may reach it whom the old place excluded. A
-/// directory is closed to all other users, like a new one, until everything below it was checked; so is a file of another host, until
-/// its attributes are compared in the same pass. Returns whether it may move.
+/// directory is closed to all other users, like a new one, until everything below it was checked. Returns whether
+/// it may move.
 ///
 /// # Errors
 /// Its mode or owner cannot be read or changed.
@@ -111,7 +142,7 @@ pub(crate) fn narrow_moved(
     local: &Local<'_>,
     (holder, name): (&TargetDirectory, &[u8]),
     old: &Metadata,
-    source: Option<(&SourceDirectory, &[u8], &Metadata)>,
+    source: Option<MovingSource<'_>>,
 ) -> Result<bool, Errno> {
     if old.kind == EntryKind::Symlink || !local.rules.sets_modes() {
         return Ok(true);
@@ -121,20 +152,17 @@ pub(crate) fn narrow_moved(
         return Ok(false);
     }
     let is_directory = old.kind == EntryKind::Directory;
-    let owner = source.and_then(|(.., new)| local.owner_to_set(new, old));
+    let owner = source.and_then(|source| local.owner_to_set(source.metadata, old));
     if let Some((uid, gid)) = owner.filter(|_| is_directory) {
         unless_impossible(set::owner(&pinned, Some(uid), Some(gid)))?;
     } else if owner.is_some_and(|(uid, _)| uid != old.uid) {
         // Its owner could read there what is copied for other users.
         return Ok(false);
     }
-    // To ask another host for each ACL takes longer than to set the mode twice.
-    let readable = source.filter(|_| !is_directory && old.mode & OTHERS != 0);
-    let readable = readable.and_then(|(from, name, new)| Some((from.handle.fd()?, name, new)));
-    let allowed = match readable {
-        Some((from, name, new)) => {
-            let wanted = SourceAcl::read(path::pin_at(from, name)?, Held::Pinned)?;
-            let allowed = allowed(local, new, wanted, (&pinned, Held::Pinned))?;
+    let allowed = match source.filter(|_| !is_directory && old.mode & OTHERS != 0) {
+        Some(source) => {
+            let Some(wanted) = source.acl()? else { return Ok(false) };
+            let allowed = allowed(local, source.metadata, wanted, (&pinned, Held::Pinned))?;
             if owner.is_some() { allowed & !GROUP } else { allowed }
         }
         None => OWNER,
@@ -153,7 +181,7 @@ pub(crate) fn narrow_moved(
 pub(crate) fn narrow_both(
     local: &Local<'_>,
     [one, other]: [Option<Moving<'_>>; 2],
-    source: Option<(&SourceDirectory, &[u8], &Metadata)>,
+    source: Option<MovingSource<'_>>,
 ) -> Result<bool, Errno> {
     let may = one.map_or(Ok(true), |(at, old)| narrow_moved(local, at, old, source))?;
     Ok(may && other.map_or(Ok(true), |(at, old)| narrow_moved(local, at, old, None))?)
@@ -198,8 +226,12 @@ struct SourceAcl {
 impl SourceAcl {
     fn read(entry: impl AsFd, held: Held) -> Result<Self, Errno> {
         let acl = xattr::get(entry, held, ACCESS_ACL)?;
+        Ok(Self::of(acl))
+    }
+
+    fn of(acl: Option<Vec<u8>>) -> Self {
         let owning_group = acl.as_deref().and_then(acl::owning_group);
-        Ok(Self { acl, owning_group })
+        Self { acl, owning_group }
     }
 
     fn ask(from: &Arc<dyn RemoteDirectory>) -> Result<Self, Errno> {

@@ -3,9 +3,11 @@ use dmover_model::{
     DirectoryState, EntryError, ErrorClass, ListedName, Metadata, Object, Timestamp, TreePath,
 };
 use dmover_sys::stat::{self, Stat};
+use dmover_sys::xattr::{self, Held};
 use dmover_sys::{AsFd, Errno, OwnedFd, path};
 use std::io;
 
+use crate::attributes::ACCESS_ACL;
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::LocalEnd;
 use crate::error::CallFailed;
@@ -104,6 +106,15 @@ impl SourceDirectory {
     pub fn state(&self) -> Result<DirectoryState, CallFailed> {
         let fd = self.handle.fd().ok_or(UNKNOWN)?;
         Ok(state_of(&stat::stat_born_at(fd, b"")?))
+    }
+
+    /// The access ACL of an entry, which is not followed if it is a symbolic link.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn access_acl(&self, name: &[u8]) -> Result<Option<Vec<u8>>, CallFailed> {
+        let entry = path::pin_at(self.handle.fd().ok_or(UNKNOWN)?, name)?;
+        Ok(xattr::get(entry, Held::Pinned, ACCESS_ACL)?)
     }
 
     /// Calls `each` with every name in it, until it answers `false`.

@@ -10,7 +10,7 @@ use crate::directory::{SourceDirectory, TargetDirectory, look_at};
 use crate::end::Local;
 use crate::error::entry_error;
 use crate::locks;
-use crate::narrow;
+use crate::narrow::{self, MovingSource, ToldAcl};
 use crate::object::object_of;
 use crate::session::Session;
 
@@ -44,6 +44,8 @@ pub struct Rename<'a> {
     pub from: &'a SourceDirectory,
     /// The metadata of its source.
     pub source: &'a Metadata,
+    /// The ACL of its source, if another host has told it.
+    pub told_acl: Option<ToldAcl<'a>>,
     /// What has the new name gets the old one.
     pub may_exchange: bool,
     /// What has the new name may be replaced.
@@ -94,7 +96,8 @@ impl Session<'_> {
             return Ok(MoveResult::Left);
         }
         let both = [Some(((old, old_name), copy)), other.map(|other| ((new, new_name), other))];
-        let source = Some((rename.from, new_name, rename.source));
+        let Rename { from, source: metadata, told_acl, .. } = rename;
+        let source = Some(MovingSource { from, name: new_name, metadata, told_acl });
         let elsewhere = old.place.path() != new.place.path();
         let narrowed = if elsewhere { narrow::narrow_both(&local, both, source) } else { Ok(true) };
         let result = match narrowed {

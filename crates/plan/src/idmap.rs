@@ -85,8 +85,9 @@ impl IdentityMap {
     }
 
     /// The destination's project id.
+    /// None (0) stays none.
     pub fn project(&self, id: u32) -> u32 {
-        self.projects.map(id, || None)
+        if id == 0 { 0 } else { self.projects.map(id, || None) }
     }
 
     /// Whether every user and group is unchanged.

@@ -222,6 +222,7 @@ fn unfollowed(mut request: Request) -> Request {
         | Request::Measure(_)
         | Request::Names(_)
         | Request::Objects(_)
+        | Request::Acls(_)
         | Request::Revisit(_)
         | Request::Describe(_)
         | Request::Walk { .. } => {}
@@ -340,6 +341,10 @@ impl Tree {
             Request::Objects(paths) => {
                 check_number(paths.len())?;
                 send(channel, &encode(&ForCatalog(tree).objects(&paths)))
+            }
+            Request::Acls(paths) => {
+                check_number(paths.len())?;
+                send(channel, &encode(&ForCatalog(tree).acls(&paths)))
             }
             Request::Revisit(directories) => {
                 check_number(directories.len())?;

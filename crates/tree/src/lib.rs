@@ -16,7 +16,7 @@ pub use remote::{
     EntryAttributes, KnownBlocks, ListedKind, NamedObject, Needs, NextData, Owner, RemoteDirectory,
     RemoteFile, RemoteRoot, RemoteTree, RemoteTrees, Seen, TakeBlocks,
 };
-pub use remote_catalog::{CatalogPart, DescribedEntry, Looked, RemoteCatalog};
+pub use remote_catalog::{CatalogPart, DescribedEntry, Looked, LookedAcl, RemoteCatalog};
 pub use reports::Reports;
 pub use target_names::TargetNames;
 pub use volume_numbers::VolumeNumbers;

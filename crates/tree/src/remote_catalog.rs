@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// What a look at an entry shows for the catalog.
 pub type Looked = Result<(Metadata, Object), EntryError>;
 
+/// The access ACL of an entry as an extended attribute has it; `None`: it has none.
+pub type LookedAcl = Result<Option<Vec<u8>>, EntryError>;
+
 /// An entry of a directory, and what a look at it shows.
 pub type DescribedEntry = (Name, Looked);
 
@@ -34,6 +37,12 @@ pub trait RemoteCatalog {
     /// The tree cannot tell that ([`ErrorClass::Unsupported`](dmover_model::ErrorClass)), or cannot be asked.
     fn objects(&self, paths: &[TreePath]) -> Result<Vec<Looked>, EntryError>;
 
+    /// Reads the access ACLs of entries, in this order.
+    ///
+    /// # Errors
+    /// As [`Self::objects`].
+    fn acls(&self, paths: &[TreePath]) -> Result<Vec<LookedAcl>, EntryError>;
+
     /// Checks directories of an earlier pass. Names come only of those that are there, on the file system of the root, and have
     /// another state than at that time. A directory may be begun again if a host was lost meanwhile.
     ///
@@ -42,7 +51,7 @@ pub trait RemoteCatalog {
     fn revisit(
         &self,
         directories: &[Revisit],
-        each: &mut dyn FnMut(CatalogPart<ListedName>),
+        each: &mut dyn FnMut(CatalogPart<ListedName>) -> bool,
     ) -> Result<(), EntryError>;
 
     /// Looks at all entries of directories.
@@ -52,6 +61,6 @@ pub trait RemoteCatalog {
     fn describe(
         &self,
         directories: &[TreePath],
-        each: &mut dyn FnMut(CatalogPart<DescribedEntry>),
+        each: &mut dyn FnMut(CatalogPart<DescribedEntry>) -> bool,
     ) -> Result<(), EntryError>;
 }

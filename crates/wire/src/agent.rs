@@ -138,6 +138,9 @@ pub enum Request {
     /// Looks at entries by their paths below the root, not through symbolic links; answered with a list of
     /// [`Looked`](dmover_tree::Looked), in the order of the paths.
     Objects(Vec<TreePath>),
+    /// Reads the access ACLs of entries, given by their paths below the root and not through symbolic links; answered with a list of
+    /// [`LookedAcl`](dmover_tree::LookedAcl), in the order of the paths.
+    Acls(Vec<TreePath>),
     /// Checks directories of an earlier pass; answered with lists of [`CatalogPart`](dmover_tree::CatalogPart)s of
     /// [`ListedName`](dmover_model::ListedName)s, the last of which is empty. Names are sent only of directories that are on the file system of
     /// the root and have another state.

@@ -7,7 +7,9 @@ use dmover_model::{
     Answer as CoordinatorAnswer, Budget, CoordinatorRequest, DirectoryRef, ListedName, Metadata,
     NewTask, Notice, Outcome, Parent, RootId, ScanNames, Task, TaskId, TaskKind, TreePath,
 };
-use dmover_tree::{CatalogPart, DescribedEntry, EntryAttributes, Looked, NextData, Seen};
+use dmover_tree::{
+    CatalogPart, DescribedEntry, EntryAttributes, Looked, LookedAcl, NextData, Seen,
+};
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,7 +32,7 @@ macro_rules! for_each_message {
             Broadcast PoolMessage Request Begun Inspection MetadataAnswer Looks AttributesAnswer
             HeadAnswers WalkPart ListPart ContentPart NextDataAnswer DigestPart DelegateRequest DelegatedJob
             ThirdHosts RelayAnswer Measured BegunShared DelegateRole ChunkRequest ChunkReport
-            ChunkNews LookedAnswer CatalogNames CatalogEntries)
+            ChunkNews LookedAnswer LookedAcls CatalogNames CatalogEntries)
     };
     (@ $function:ident $arguments:tt $($type:ident)*) => {
         $($function::<$type> $arguments;)*
@@ -46,6 +48,7 @@ type AttributesAnswer = Answer<(Metadata, EntryAttributes)>;
 type HeadAnswers = Vec<Answer<Head>>;
 type NextDataAnswer = Answer<NextData>;
 type LookedAnswer = Vec<Looked>;
+type LookedAcls = Vec<LookedAcl>;
 type CatalogNames = Vec<CatalogPart<ListedName>>;
 type CatalogEntries = Vec<CatalogPart<DescribedEntry>>;
 

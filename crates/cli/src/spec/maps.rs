@@ -112,7 +112,13 @@ fn account(word: &str) -> Option<AccountKey> {
     }
     let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
     let may_begin = !word.starts_with(['-', '+', '*', '@']);
-    let is_name = !word.is_empty() && !is_number && may_begin && !word.contains(':');
+    // rsync takes patterns and ranges of this form.
+    let is_pattern = word.contains(['*', '?', '[']);
+    let is_range = word.split_once('-').is_some_and(|(first, last)| {
+        [first, last].iter().all(|end| end.bytes().all(|byte| byte.is_ascii_digit()))
+    });
+    let may_be = !(is_number || is_pattern || is_range);
+    let is_name = !word.is_empty() && may_be && may_begin && !word.contains(':');
     is_name.then(|| AccountKey::Name(word.to_owned()))
 }
 
@@ -158,6 +164,11 @@ mod tests {
             "99999999999:b",
             "-a:b",
             "a:b c:",
+            "0-99:b",
+            "adm*:b",
+            "a?:b",
+            "[ab]:c",
+            "a:b*",
         ] {
             assert!(rules(&[word]).is_err(), "{word:?}");
         }

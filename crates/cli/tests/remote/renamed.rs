@@ -205,3 +205,26 @@ fn renames_deep_in_a_large_tree_of_another_host_are_followed() {
     assert_eq!(bench.sh("diff -r s d"), "");
     assert_idle(&sync(&ends, way, "--delete"));
 }
+
+/// Another tree may share the inode of a copy, as a snapshot by hard links does.
+#[test]
+fn a_moved_file_is_not_closed_and_not_compared() {
+    let ends = ends!("a_moved_file_is_not_closed_and_not_compared");
+    let bench = &ends.bench;
+    for way in between_hosts() {
+        println!("{way:?}");
+        begin_again(&ends);
+        bench.sh("rm -rf e; mkdir s/w s/v; chmod 2775 s/w s/v; seq 50 > s/w/g; chmod 664 s/w/g; setfacl -m u:77:r s/w/g");
+        sync(&ends, way, "");
+        bench.sh("cp -al d e; mv s/a/deep/one s/b/one; mv s/w/g s/v/g; mv s/b/two s/w/two");
+        let pass = sync(&ends, way, "");
+        let counts = ["bytes_copied", "entries_renamed", "files_compared"];
+        assert_eq!(counts.map(|counter| count(&pass, counter)), [0, 3, 0]);
+        assert_eq!(bench.sh("stat -c %a e/a/deep/one e/w/g e/b/two"), "644\n664\n640\n");
+        assert_eq!(
+            bench.sh("stat -c %i d/b/one d/v/g d/w/two"),
+            bench.sh("stat -c %i e/a/deep/one e/w/g e/b/two")
+        );
+        bench.assert_same("s", "d");
+    }
+}

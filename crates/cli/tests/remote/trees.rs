@@ -215,6 +215,12 @@ fn tables_may_have_names_of_both_hosts() {
     assert!(acl.contains(&format!("group:{games}:r")), "{acl}");
     ends.job(from, &line("verify"), ("s", "d")).expect_code(0);
     assert_idle(&ends.job(from, &line("sync --json"), ("s", "d")).expect_code(0));
+    // The first rule for an account counts, whatever names it.
+    for (rules, uid) in [("daemon:bin,5001:games", &bin), ("5001:games,daemon:bin", &game)] {
+        bench.sh("rm -rf e");
+        ends.job(from, &format!("copy -T {agent} --usermap {rules}"), ("s", "e")).expect_code(0);
+        assert_eq!(owner("e/one").split(':').next(), Some(uid.as_str()), "{rules}");
+    }
     // For all others, before equal names; to there: the names of DEST are those of its host.
     let back = Way { source: "", destination: "far:" };
     bench.sh("rm -r s; chown bin:games d/one d/two; chown 0:0 d/three");

@@ -26,7 +26,7 @@ pub(super) fn revisit(
     let mut names = Vec::new();
     catalog.revisit(directories, &mut |part| {
         mover.lease.extend();
-        let Some(Revisit { path, inode, known }) = present else { return };
+        let Some(Revisit { path, inode, known }) = present else { return false };
         match part {
             CatalogPart::Directory(state, own) => {
                 names.clear();
@@ -39,7 +39,7 @@ pub(super) fn revisit(
                 }
             }
             CatalogPart::Entries(entries) => {
-                let Some(object) = listed else { return };
+                let Some(object) = listed else { return true };
                 names.extend(entries);
                 if names.len() >= NAMES_MAX {
                     let (names, path) = (std::mem::take(&mut names), path.clone());
@@ -61,6 +61,7 @@ pub(super) fn revisit(
                 present = left.next();
             }
         }
+        !mover.engine.control.is_stopping()
     })
 }
 
@@ -79,7 +80,7 @@ pub(super) fn record(
         mover.lease.extend();
         match part {
             CatalogPart::Directory(state, metadata) => {
-                let Some(path) = left.as_slice().first() else { return };
+                let Some(path) = left.as_slice().first() else { return false };
                 open =
                     level_told(mover.engine, root, path.clone(), metadata).ok().and_then(|level| {
                         let recorder = Recorder::begin(&level, state).ok()??;
@@ -87,15 +88,16 @@ pub(super) fn record(
                     });
             }
             CatalogPart::Entries(entries) => {
-                let Some((level, recorder)) = &mut open else { return };
+                let Some((level, recorder)) = &mut open else { return true };
                 for (name, looked) in entries {
                     recorder.add(mover, level, &name, || looked.ok());
                 }
             }
             CatalogPart::End => {
                 left.next();
-                let Some((level, recorder)) = open.take() else { return };
-                if let Err(error) = recorder.end(mover, &level) {
+                if let Some((level, recorder)) = open.take()
+                    && let Err(error) = recorder.end(mover, &level)
+                {
                     tracing::debug!(%error, "cannot record a directory in the catalog");
                 }
             }
@@ -106,5 +108,6 @@ pub(super) fn record(
                 tracing::debug!(error, "cannot record a directory in the catalog");
             }
         }
+        !mover.engine.control.is_stopping()
     })
 }

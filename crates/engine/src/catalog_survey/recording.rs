@@ -141,6 +141,17 @@ pub(super) enum Recorded {
     LeftOut,
 }
 
+/// Whether an entry of the source may have changed later than its copy was made. What was copied in this run was so by the clocks as
+/// they are now; an earlier run of the same pass may have had others.
+fn is_later(engine: &Engine, level: &DirectoryPair, source: &Metadata, copy: &Metadata) -> bool {
+    let (history, clocks) = (&engine.facts.history, level.clocks());
+    if engine.facts.is_resumed {
+        history.is_later(clocks, source, copy)
+    } else {
+        history.is_later_than_copy(clocks, source, copy)
+    }
+}
+
 /// Compares an entry of the source, as a look has shown it, with its copy.
 pub(super) fn recorded(
     engine: &Engine,
@@ -167,7 +178,7 @@ pub(super) fn recorded(
     // If an entry was exchanged with another of the same size and time after both were checked, only this shows it.
     // Renamed and compared entries are known whatever their times: not every file system changes times then.
     let looked_at = || {
-        !engine.facts.history.is_later_than_copy(level.clocks(), &new, &old)
+        !is_later(engine, level, &new, &old)
             || engine.doubts.was_renamed(&level.path, name.as_bytes())
             || engine.doubts.has(&level.path, name.as_bytes())
     };

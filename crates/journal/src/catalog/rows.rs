@@ -85,13 +85,13 @@ impl MoveRow {
     }
 }
 
-/// Notes a directory that is to be recorded. `out`: it has been given to movers.
+/// Notes a directory that is to be recorded. `out`: it is given to movers now, with this path.
 pub(super) fn flag_in(
     scratch: &Connection,
     (inode, path): (u64, &TreePath),
     out: bool,
 ) -> Boxed<()> {
-    let sql = "INSERT OR IGNORE INTO flagged VALUES (?1, ?2, ?3)";
+    let sql = "INSERT INTO flagged VALUES (?1, ?2, ?3) ON CONFLICT (inode) DO UPDATE SET path = ?2, out = ?3 WHERE ?3";
     scratch.prepare_cached(sql)?.execute(params![inode as i64, path.as_bytes(), out])?;
     Ok(())
 }

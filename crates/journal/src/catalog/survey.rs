@@ -5,7 +5,7 @@
 //! found at its present place.
 use dmover_model::{
     CatalogEntry, EntryKind, Fatal, ListedName, Move, MoveResult, Name, NameError, Object,
-    RecheckSet, Revisit, Segment, Surveyed, TaskKind, TreePath,
+    RecheckSet, Revisit, Surveyed, TaskKind, TreePath,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::{BTreeSet, HashMap};
@@ -16,6 +16,10 @@ use super::revisits::{Revisits, below};
 use super::rows::{MoveRow, SCRATCH, flag_in, in_tasks, insert_gone, joined};
 use super::{Boxed, Catalog, KnownDirectory};
 use crate::database::scratch;
+
+mod late;
+#[cfg(test)]
+mod tests;
 
 /// Directories in one task.
 const DIRECTORIES: usize = 64;
@@ -89,6 +93,8 @@ pub struct Survey {
     displaced: HashMap<Place, Place>,
     /// Renames that movers are performing, with both paths of each.
     out: HashMap<u64, [TreePath; 2]>,
+    /// An entry was renamed.
+    has_moved: bool,
     /// Paths whose entries may have been exchanged after they were copied.
     late: BTreeSet<TreePath>,
 }
@@ -121,6 +127,7 @@ impl Survey {
             moved: HashMap::new(),
             displaced: HashMap::new(),
             out: HashMap::new(),
+            has_moved: false,
             late: BTreeSet::new(),
         })
     }
@@ -244,6 +251,7 @@ impl Survey {
                     }
                     Surveyed::Recorded(mut segment) => {
                         this.leave_out_what_came_later(&mut segment)?;
+                        this.leave_out_what_replaced_renamed(&mut segment)?;
                         segments.push(*segment);
                     }
                 }
@@ -253,7 +261,7 @@ impl Survey {
             if !segments.is_empty() {
                 let mut paths = Vec::new();
                 for (inode, path, known) in this.catalog.store(segments)? {
-                    if (this.all || !known) && !this.is_flagged(inode)? {
+                    if (this.all || !known) && !this.is_flagged(inode, &path)? {
                         this.flag(inode, &path, true)?;
                         paths.push(path);
                     }
@@ -264,53 +272,6 @@ impl Survey {
             this.catalog.make_changes()?;
             Ok(tasks)
         })
-    }
-
-    /// Removes from a segment the directories that have replaced others after those were copied.
-    fn leave_out_what_came_later(&mut self, segment: &mut Segment) -> Boxed<()> {
-        for name in std::mem::take(&mut segment.recent) {
-            let Some(at) = segment.entries.iter().position(|entry| entry.name == name) else {
-                continue;
-            };
-            let path = segment.path.join(name.as_bytes());
-            let above = segment.state.object.inode;
-            if !self.is_what_was_entered(above, &path, &segment.entries[at])? {
-                segment.entries.remove(at);
-                segment.settled = false;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a directory is the one that this pass has copied under its path. If that is not known, its entries are
-    /// doubtful.
-    fn is_what_was_entered(
-        &mut self,
-        above: u64,
-        path: &TreePath,
-        entry: &CatalogEntry,
-    ) -> Boxed<bool> {
-        let known = self.entered.get(path) == Some(entry.source.inode)
-            // A directory that existed before the pass began, and was not renamed since, was not reported.
-            || self.was_there(above, path, entry.source)?;
-        if !known {
-            self.doubt_late(path)?;
-        }
-        Ok(known)
-    }
-
-    /// Records a doubt that stays after the end of this pass.
-    fn doubt_late(&mut self, path: &TreePath) -> Boxed<()> {
-        self.late.insert(path.clone());
-        Ok(self.catalog.doubt(path)?)
-    }
-
-    /// Whether the catalog has a directory at its present place.
-    fn was_there(&mut self, above: u64, path: &TreePath, object: Object) -> Boxed<bool> {
-        let name = path.split_last().map(|(_, name)| name.to_vec());
-        Ok(self.catalog.known(object.inode)?.is_some_and(|known| {
-            known.object == object && known.parent == Some(above) && Some(known.name) == name
-        }))
     }
 
     /// Whether every directory is recorded at the end.
@@ -727,6 +688,7 @@ impl Survey {
             // The present entry may look right, and a server may still have renamed it: both places stay doubtful.
             return Ok(());
         }
+        self.has_moved = true;
         let sql = "UPDATE move SET state = 2 WHERE number = ?1";
         self.scratch.prepare_cached(sql)?.execute([row.number])?;
         let from = self.now_at((row.from_parent, row.from_name));
@@ -756,9 +718,10 @@ impl Survey {
         flag_in(&self.scratch, (inode, path), out)
     }
 
-    fn is_flagged(&self, inode: u64) -> Boxed<bool> {
-        let sql = "SELECT 1 FROM flagged WHERE inode = ?1";
-        Ok(self.scratch.prepare_cached(sql)?.exists([inode as i64])?)
+    /// Whether a directory is to be recorded at its present path.
+    fn is_flagged(&self, inode: u64, path: &TreePath) -> Boxed<bool> {
+        let sql = "SELECT 1 FROM flagged WHERE inode = ?1 AND path = ?2";
+        Ok(self.scratch.prepare_cached(sql)?.exists(params![inode as i64, path.as_bytes()])?)
     }
 
     fn begin_recording(&mut self) -> Boxed<()> {

@@ -138,6 +138,18 @@ pub struct LastPass {
     pub had_when_withheld: Option<u64>,
 }
 
+/// What of a policy decides which attributes entries have.
+const ATTRIBUTES_BY: [&str; 6] =
+    ["preserve", "user_map", "group_map", "owners_by_name", "names", "project_map"];
+
+fn is_nothing(value: &serde_json::Value) -> bool {
+    match value {
+        serde_json::Value::Null | serde_json::Value::Bool(false) => true,
+        serde_json::Value::Array(all) => all.is_empty(),
+        _ => false,
+    }
+}
+
 impl LastPass {
     /// See `seen_before_ms`: in the clock of file systems, and only if that pass has scanned all paths of this job.
     pub fn seen_before(&self, spec: &JobSpec) -> Option<Timestamp> {
@@ -161,8 +173,17 @@ impl LastPass {
         let known = self.seen_spec.as_deref().and_then(read);
         let Some((known, now)) = known.zip(read(&same_work(spec))) else { return false };
         let selection = serde_json::from_value(known[1].clone());
+        // What an earlier version did not know is not there.
+        let counts = |value: &serde_json::Value| match value {
+            serde_json::Value::Object(fields) => !fields.values().all(is_nothing),
+            value => !is_nothing(value),
+        };
+        let is_same = |key: &str| {
+            let (then, now) = (&known[2][key], &now[2][key]);
+            then == now || !(counts(then) || counts(now))
+        };
         selection.is_ok_and(|then| has_looked_at(&then, &spec.selection))
-            && known[2]["preserve"] == now[2]["preserve"]
+            && ATTRIBUTES_BY.iter().all(|key| is_same(key))
     }
 
     /// The last pass of the job in this directory, without changing anything; `None` if there was none.

@@ -4,7 +4,7 @@ use dmover_local::error::CallFailed;
 use dmover_local::listing::NameBuffer;
 use dmover_model::{DirectoryState, ListedName, Metadata, Operation, Revisit, Side, TreePath};
 use dmover_net::connection::{Broken, Channel};
-use dmover_tree::{CatalogPart, DescribedEntry, Looked};
+use dmover_tree::{CatalogPart, DescribedEntry, Looked, LookedAcl};
 use dmover_wire::agent::Answer;
 use dmover_wire::encode;
 use serde::Serialize;
@@ -81,8 +81,26 @@ pub(super) struct ForCatalog<'t>(pub &'t Tree);
 impl ForCatalog<'_> {
     /// Looks at entries by their paths.
     pub(super) fn objects(&self, paths: &[TreePath]) -> Vec<Looked> {
+        self.each_entry(paths, |directory, name| self.described(directory, name))
+    }
+
+    /// Reads the access ACLs of entries.
+    pub(super) fn acls(&self, paths: &[TreePath]) -> Vec<LookedAcl> {
+        self.each_entry(paths, |directory, name| {
+            let found = directory.access_acl(name);
+            let at = (Side::Source, Operation::ReadXattr);
+            found.map_err(|error| error.at(at, directory.place.entry(name)))
+        })
+    }
+
+    /// Does something with each entry. Neighbours need their directory once.
+    fn each_entry<T>(
+        &self,
+        paths: &[TreePath],
+        look: impl Fn(&SourceDirectory, &[u8]) -> Answer<T>,
+    ) -> Vec<Answer<T>> {
         let mut above: Option<(TreePath, Answer<SourceDirectory>)> = None;
-        let mut look = |path: &TreePath| -> Looked {
+        let mut look_at = |path: &TreePath| {
             let (place, name) = path.split_last().unwrap_or((TreePath::root(), b""));
             let (_, directory) = match &mut above {
                 Some(open) if open.0 == place => open,
@@ -91,22 +109,31 @@ impl ForCatalog<'_> {
                     other.insert((place, opened))
                 }
             };
-            self.described(directory.as_ref().map_err(Clone::clone)?, name)
+            look(directory.as_ref().map_err(Clone::clone)?, name)
         };
-        paths.iter().map(&mut look).collect()
+        paths.iter().map(&mut look_at).collect()
     }
 
     /// Sends which directories of an earlier pass have another state, and the names in them.
     pub(super) fn revisit(&self, directories: &[Revisit], channel: &Channel) -> Result<(), Broken> {
         let mut answers = Answers::<ListedName>::new(channel);
         let root = self.open_directory_of_catalog(&TreePath::root());
-        let root = root.ok().map(|root| root.metadata.identity.mount);
+        let root = match root {
+            Ok(root) => root.metadata.identity.mount,
+            // Whether names count is not known.
+            Err(error) => {
+                for _ in directories {
+                    answers.end(Err(error.clone()))?;
+                }
+                return answers.finish();
+            }
+        };
         for Revisit { path, inode, known } in directories {
             let Some((directory, state)) = self.begin_directory(path, &mut answers)? else {
                 continue;
             };
             let own = directory.metadata.identity;
-            let is_there = own.inode == *inode && Some(own.mount) == root;
+            let is_there = own.inode == *inode && own.mount == root;
             if !is_there || *known == Some(state) {
                 answers.end(Ok(()))?;
                 continue;

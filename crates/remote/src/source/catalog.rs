@@ -1,7 +1,7 @@
 //! What the catalog of a pass asks of a tree at another host.
 use dmover_model::{EntryError, ListedName, Operation, Revisit, TreePath};
 use dmover_net::frame::PAYLOAD_MAX;
-use dmover_tree::{CatalogPart, DescribedEntry, Looked, RemoteCatalog};
+use dmover_tree::{CatalogPart, DescribedEntry, Looked, LookedAcl, RemoteCatalog};
 use dmover_wire::agent::{CATALOG_MAX, Request};
 use serde::de::DeserializeOwned;
 use std::ops::ControlFlow;
@@ -39,7 +39,7 @@ impl RemoteSource {
         &self,
         directories: &[T],
         request: impl Fn(&[T]) -> Request,
-        each: &mut dyn FnMut(CatalogPart<E>),
+        each: &mut dyn FnMut(CatalogPart<E>) -> bool,
     ) -> Result<(), EntryError> {
         let asking = &self.shared.asking;
         let root = TreePath::root();
@@ -56,7 +56,9 @@ impl RemoteSource {
                     if told.take(&part, directories.len()).is_break() {
                         return Err(self.violation(&asked));
                     }
-                    each(part);
+                    if !each(part) {
+                        return Ok(());
+                    }
                 }
                 if is_last && (told.is_open || told.complete != directories.len()) {
                     return Err(self.violation(&asked));
@@ -66,6 +68,32 @@ impl RemoteSource {
                 }
             }
         })
+    }
+
+    /// Asks about entries, with an answer for each.
+    fn ask_about_entries<T: DeserializeOwned>(
+        &self,
+        paths: &[TreePath],
+        request: impl Fn(Vec<TreePath>) -> Request,
+    ) -> Result<Vec<T>, EntryError> {
+        let (asking, root) = (&self.shared.asking, TreePath::root());
+        let about: About<'_> = (Operation::Stat, &root, b"");
+        let mut all = Vec::with_capacity(paths.len());
+        in_requests(
+            paths,
+            |path| path,
+            |now| {
+                let request = request(now.to_vec());
+                let found: Vec<T> = asking.despite_losses(|| {
+                    let asked = asking.send(&request, Choice::First, about)?;
+                    let found: Vec<T> = asking.receive(&asked, about)?;
+                    if found.len() == now.len() { Ok(found) } else { Err(self.violation(&asked)) }
+                })?;
+                all.extend(found);
+                Ok(())
+            },
+        )?;
+        Ok(all)
     }
 
     fn violation(&self, asked: &Asked) -> EntryError {
@@ -105,29 +133,17 @@ impl Told {
 
 impl RemoteCatalog for RemoteSource {
     fn objects(&self, paths: &[TreePath]) -> Result<Vec<Looked>, EntryError> {
-        let (root, mut all) = (TreePath::root(), Vec::with_capacity(paths.len()));
-        in_requests(
-            paths,
-            |path| path,
-            |now| {
-                let (request, asking) = (Request::Objects(now.to_vec()), &self.shared.asking);
-                let about: About<'_> = (Operation::Stat, &root, b"");
-                let found: Vec<Looked> = asking.despite_losses(|| {
-                    let asked = asking.send(&request, Choice::First, about)?;
-                    let found: Vec<Looked> = asking.receive(&asked, about)?;
-                    if found.len() == now.len() { Ok(found) } else { Err(self.violation(&asked)) }
-                })?;
-                all.extend(found);
-                Ok(())
-            },
-        )?;
-        Ok(all)
+        self.ask_about_entries(paths, Request::Objects)
+    }
+
+    fn acls(&self, paths: &[TreePath]) -> Result<Vec<LookedAcl>, EntryError> {
+        self.ask_about_entries(paths, Request::Acls)
     }
 
     fn revisit(
         &self,
         directories: &[Revisit],
-        each: &mut dyn FnMut(CatalogPart<ListedName>),
+        each: &mut dyn FnMut(CatalogPart<ListedName>) -> bool,
     ) -> Result<(), EntryError> {
         in_requests(
             directories,
@@ -139,7 +155,7 @@ impl RemoteCatalog for RemoteSource {
     fn describe(
         &self,
         directories: &[TreePath],
-        each: &mut dyn FnMut(CatalogPart<DescribedEntry>),
+        each: &mut dyn FnMut(CatalogPart<DescribedEntry>) -> bool,
     ) -> Result<(), EntryError> {
         in_requests(
             directories,

@@ -141,10 +141,8 @@ impl Directory {
         let path = self.at.path.join(name.as_bytes());
         let walk = self.walk_of(&name, &path);
         lock(&self.walks).remove(&name);
-        let Some(walk) = walk else {
-            // Another task may have asked for it.
-            return Self::open_walked(&self.shared, &path);
-        };
+        // Another task may have asked for it.
+        let walk = walk.or_else(|| self.shared.walks.of(&self.at, &path))?;
         let found = walk.take(&path, &self.shared.asking)?;
         Some(Self::walked(&self.shared, path, found, walk))
     }
@@ -259,7 +257,7 @@ impl RemoteDirectory for Directory {
             let Ok(name) = Name::new(*name) else { continue };
             let path = self.at.path.join(name.as_bytes());
             let asked = self.walk_of(&name, &path);
-            let walk = asked.or_else(|| self.shared.walks.about(&path));
+            let walk = asked.or_else(|| self.shared.walks.of(&self.at, &path));
             if let Some(walk) = walk.as_ref().filter(|_| number == 0) {
                 // If it has ended before this one, it was to be large, and those after it are not in it either.
                 walk.wait_for(&path, &self.shared.asking);

@@ -29,7 +29,8 @@ const FRESH: Duration = Duration::from_secs(30);
 /// A request about directories, and what has come of its answers.
 #[derive(Debug)]
 pub(super) struct Walk {
-    above: TreePath,
+    /// The directory that those which were asked for are in.
+    above: DirectoryAt,
     names: HashSet<Name>,
     since: Instant,
     /// Whoever has it reads the next answers. `None`: they have come to their end.
@@ -52,7 +53,7 @@ struct State {
 impl Walk {
     /// Whether a directory is one of those that were asked for, or below one.
     fn is_about(&self, path: &TreePath) -> bool {
-        let (above, path) = (self.above.as_bytes(), path.as_bytes());
+        let (above, path) = (self.above.path.as_bytes(), path.as_bytes());
         let below = if above.is_empty() {
             Some(path)
         } else {
@@ -83,7 +84,7 @@ impl Walk {
             let Some(open) = asked.as_ref().filter(|_| !is_here(&lock(&self.state))) else {
                 continue;
             };
-            let about = (Operation::ReadDirectory, &self.above, &b""[..]);
+            let about = (Operation::ReadDirectory, &self.above.path, &b""[..]);
             // An error comes again when the directory is asked for by itself.
             // Movers that need other directories of the walk do not wait for one that hangs.
             let part = asking.receive_within::<WalkPart>(open, about, STUCK);
@@ -187,7 +188,7 @@ impl Walks {
         if !has_room {
             return None;
         }
-        let (above, known) = (directory.path.clone(), names.iter().cloned().collect());
+        let (above, known) = (directory.clone(), names.iter().cloned().collect());
         let request = Request::Walk { directory: directory.clone(), names, needs };
         let asked = asking.send_ahead(&request)?;
         let walk = Arc::new(Walk {
@@ -202,10 +203,12 @@ impl Walks {
         Some(walk)
     }
 
-    /// The walk of another mover that has, or will have, a directory.
-    pub(super) fn about(&self, path: &TreePath) -> Option<Arc<Walk>> {
+    /// The walk of another mover that has, or will have, a directory in this one.
+    pub(super) fn of(&self, above: &DirectoryAt, path: &TreePath) -> Option<Arc<Walk>> {
         let walks = lock(&self.walks).clone();
-        walks.into_iter().find(|walk| walk.is_about(path) && walk.may_have(path))
+        let has =
+            |walk: &Arc<Walk>| walk.above == *above && walk.is_about(path) && walk.may_have(path);
+        walks.into_iter().find(has)
     }
 
     /// Takes the answer about a directory that another mover may have asked for.
