@@ -204,6 +204,7 @@ impl SumPrinter {
         let size = if bytes > 0 { format!(", {}", sizes.show(bytes)) } else { String::new() };
         let pace = super::text::pace(bytes, report, sizes);
         let mut lines = vec![format!("dmover: hashed {files}{size}{pace}")];
+        lines.extend(super::text::connection_lines(report));
         lines.extend(super::text::trouble_lines(report));
         lines
     }

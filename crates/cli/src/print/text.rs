@@ -310,6 +310,13 @@ fn note_words(note: Note) -> &'static str {
     }
 }
 
+/// A line about each connection to a host of SOURCE.
+pub(super) fn connection_lines(report: &JobReport) -> impl Iterator<Item = String> {
+    report.connections.iter().map(|(source, known)| {
+        format!("  {:<12}{}", "connection", connection::words(source, known))
+    })
+}
+
 /// The summary of a job, line by line.
 pub(crate) fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String> {
     let get = |counter| report.counters.get(counter);
@@ -338,9 +345,7 @@ pub(crate) fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> 
         let Limit { what, evidence } = &report.limit;
         lines.push(format!("  limit       {} ({evidence})", what.word()));
     }
-    lines.extend(report.connections.iter().map(|(source, known)| {
-        format!("  {:<12}{}", "connection", connection::words(source, known))
-    }));
+    lines.extend(connection_lines(report));
     lines.extend(report.other_hosts.iter().map(|work| {
         let chunks = counted(work.chunks, "chunk", "chunks");
         let host = quoted(work.host.as_bytes());

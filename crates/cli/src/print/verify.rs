@@ -6,7 +6,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::text::{TextPrinter, pace, stop_words, trouble_lines};
+use super::text::{TextPrinter, connection_lines, pace, stop_words, trouble_lines};
 use super::time::local_exact;
 use super::{Sizes, counted, grouped};
 use crate::args::OutputArgs;
@@ -137,6 +137,7 @@ pub(crate) fn summary(report: &JobReport, sizes: Sizes, is_whole: bool) -> Vec<S
             lines.push(format!("  {label:<11} {}", grouped(get(counter))));
         }
     }
+    lines.extend(connection_lines(report));
     lines.extend(trouble_lines(report));
     lines
 }

@@ -134,7 +134,10 @@ fn what_differs_is_mended_and_extra_entries_stay() {
         let rsync = dmover_testkit::compare::rsync_check(&bench.at("a"), &bench.at("b")).unwrap();
         assert_eq!(rsync, Vec::<String>::new());
         bench.assert_same("a", "b");
-        ends.job(way, "verify", ("a", "b")).expect_code(0);
+        let run = ends.job(way, "verify", ("a", "b")).expect_code(0);
+        if way == WAYS[0] {
+            assert!(run.tell().contains("\n  connection  far:"), "{}", run.tell());
+        }
         bench.sh("rm -r a b");
     }
 }
