@@ -206,9 +206,13 @@ fn doubt_if_exchanged(
 /// Asks the source once more who has the names of copied files.
 pub(crate) fn ask_about_copied(mover: &mut Mover<'_>) {
     let copied = mover.seen.copied.take();
+    // Jobs without a catalog may have no root of this number.
+    if copied.is_empty() {
+        return;
+    }
     let engine = mover.engine;
     let Ok(root) = engine.root(RootId::ONLY) else { return };
-    let Some(catalog) = told_by(&root).filter(|_| !copied.is_empty()) else { return };
+    let Some(catalog) = told_by(&root) else { return };
     activity::at(Activity::SourceNames);
     let path = |directory: &TreePath, file: &CopiedName| directory.join(file.name.as_bytes());
     let paths: Vec<TreePath> = copied
