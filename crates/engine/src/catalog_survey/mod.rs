@@ -221,6 +221,8 @@ pub(crate) fn ask_about_copied(mover: &mut Mover<'_>) {
         .collect();
     let mut looked = match catalog.objects(&paths) {
         Ok(looked) => looked.into_iter(),
+        // The next run scans again what this one could not report, and goes by change times.
+        Err(_) if root.source.remote().is_some_and(|tree| tree.lost().is_some()) => return,
         Err(error) => {
             // Nothing is known of them.
             tracing::debug!(
