@@ -2,7 +2,7 @@
 //! written and read again as it was.
 #![no_main]
 use dmover_model::ListedName;
-use dmover_tree::{CatalogPart, DescribedEntry, Looked};
+use dmover_tree::{CatalogPart, DescribedEntry, Looked, LookedAcl};
 use dmover_wire::agent::{
     Begun, BegunShared, ChangedPart, ContentPart, DigestPart, Head, Inspection, ListPart, Measured,
     RelayAnswer, Request, WalkPart,
@@ -38,7 +38,10 @@ fuzz_target!(|bytes: &[u8]| {
         10 => read::<DigestPart>(bytes),
         11 => read::<RelayAnswer>(bytes),
         12 => read::<Measured>(bytes),
-        13 => read::<Vec<Looked>>(bytes),
+        13 => {
+            read::<Vec<Looked>>(bytes);
+            read::<Vec<LookedAcl>>(bytes);
+        }
         14 => read::<Vec<CatalogPart<ListedName>>>(bytes),
         15 => read::<Vec<CatalogPart<DescribedEntry>>>(bytes),
         16 => read::<DelegateRequest>(bytes),

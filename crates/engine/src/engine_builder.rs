@@ -64,15 +64,10 @@ impl Engine {
         let privilege = Privilege::of_process(dmover_host::user::is_privileged(), facts.umask);
         let (coordinator, control) =
             (receivers.coordinator.clone(), Arc::clone(&receivers.control));
-        // Roots of lists are opened one by one.
-        let names = if spec.policy.owners_by_name || !spec.policy.names.is_empty() {
-            let roots = parts.places.roots.open();
-            let sources = roots.iter().map(|root| &root.source);
-            let names = NamedOwners::of(&spec.policy, sources, &receivers)?;
-            names.map(|names| Arc::new(names) as Arc<dyn OwnersByName>)
-        } else {
-            None
-        };
+        let roots = parts.places.roots.open();
+        let sources = roots.iter().map(|root| &root.source);
+        let names = NamedOwners::of(&spec.policy, sources, &receivers)?;
+        let names = names.map(|names| Arc::new(names) as Arc<dyn OwnersByName>);
         let known = KnownPaths::new(memory_bytes(&spec) / 4, capacity.spill_directory);
         let job = (spec.verb, facts.keeps_journal);
         Ok(Self {

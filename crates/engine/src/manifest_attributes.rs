@@ -59,8 +59,8 @@ pub(crate) fn extended(engine: &Engine, attributes: &Attributes, whose: Whose) -
     let open = !attributes.is_pinned;
     let Attributes { flags, project, .. } = attributes;
     let mapped = match whose {
-        Whose::Source if attributes.has_project() => engine.settable.ids.project(project.id),
-        _ => project.id,
+        Whose::Source => engine.settable.ids.project(project.id),
+        Whose::Destination => project.id,
     };
     Extended {
         xattrs: keeps(Attribute::Xattr)

@@ -84,8 +84,7 @@ impl IdentityMap {
         Self { projects: Table::new(rules), ..self }
     }
 
-    /// The destination's project id.
-    /// None (0) stays none.
+    /// The destination's project id. An entry without a project (0) gets none.
     pub fn project(&self, id: u32) -> u32 {
         if id == 0 { 0 } else { self.projects.map(id, || None) }
     }

@@ -402,8 +402,14 @@ pub(crate) fn pace(bytes: u64, report: &JobReport, sizes: Sizes) -> String {
     format!(" in {time}{}", if bytes > 0 { rate() } else { String::new() })
 }
 
+/// What a counter counts, as it stands within a line. Words such as DEST stay as they are.
 fn counter_words(counter: Counter) -> String {
-    counter.describe().trim().trim_end_matches('.').to_lowercase()
+    let words = counter.describe().trim().trim_end_matches('.');
+    let (first, rest) = words.split_at_checked(1).unwrap_or((words, ""));
+    if rest.starts_with(|c: char| c.is_uppercase()) {
+        return words.to_owned();
+    }
+    first.to_lowercase() + rest
 }
 
 fn headline(report: &JobReport) -> String {

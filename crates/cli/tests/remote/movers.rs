@@ -142,6 +142,8 @@ fn options_for_the_ways_of_one_host_are_refused() {
             run.tell()
         );
     }
+    let run = far.run("copy --groupmap daemon:games").expect_code(2);
+    assert!(run.stderr.contains("do not work with --broker"), "{}", run.tell());
 }
 
 #[test]

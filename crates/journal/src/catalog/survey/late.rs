@@ -1,6 +1,5 @@
 //! What may have changed places after it was copied or renamed, and must not be recorded as equal.
 use dmover_model::{CatalogEntry, Object, Segment, TreePath};
-use rusqlite::params;
 
 use super::Survey;
 use crate::catalog::Boxed;
@@ -13,19 +12,18 @@ impl Survey {
         if !self.has_moved {
             return Ok(());
         }
-        let above = segment.state.object.inode;
-        for entry in std::mem::take(&mut segment.entries) {
-            let sql = "SELECT * FROM move WHERE to_parent = ?1 AND to_name = ?2 AND state = 2";
-            let name = entry.name.as_bytes();
-            let moved = self.rows(sql, params![above as i64, name])?;
-            let is_other =
-                |row: &MoveRow| row.entry.source != entry.source && row.entry.copy == entry.copy;
-            if moved.iter().any(is_other) {
-                segment.settled = false;
-                self.doubt_late(&segment.path.join(name))?;
-            } else {
-                segment.entries.push(entry);
-            }
+        let sql = "SELECT * FROM move WHERE to_parent = ?1 AND state = 2";
+        let moved = self.rows(sql, [segment.state.object.inode as i64])?;
+        let is_other = |entry: &CatalogEntry| {
+            let same_copy = |row: &&MoveRow| row.entry.copy == entry.copy;
+            let here = |row: &&MoveRow| row.to_name == entry.name.as_bytes();
+            let mut rows = moved.iter().filter(here).filter(same_copy);
+            rows.any(|row| row.entry.source != entry.source)
+        };
+        let others: Vec<_> = segment.entries.extract_if(.., |entry| is_other(entry)).collect();
+        for entry in others {
+            segment.settled = false;
+            self.doubt_late(&segment.path.join(entry.name.as_bytes()))?;
         }
         Ok(())
     }
