@@ -268,6 +268,17 @@ impl Mounted {
         Ok(())
     }
 
+    /// Has XFS give back what it has reserved around blocks that were shared. Until then, which takes up to five minutes, it counts as
+    /// allocated, also in holes.
+    pub fn free_reserved(&self) -> Result<()> {
+        if self.file_system != FileSystem::Xfs {
+            return Ok(());
+        }
+        // It keeps what belongs to pages that are not written yet.
+        run(tool(&["sync", "-f"]).arg(self.path()))?;
+        run(tool(&["xfs_spaceman", "-c", "prealloc -s"]).arg(self.path()))
+    }
+
     /// Changes mount options such as `ro` or `rw` in place; not for zfs-fuse.
     pub fn remount(&self, options: &str) -> Result<()> {
         if self.pool.is_some() {

@@ -428,6 +428,7 @@ impl<'a> Experiment<'a> {
         if std::fs::symlink_metadata(&place).is_err() {
             return Ok(vec!["nothing at DEST".to_owned()]);
         }
+        self.ground.mounted.free_reserved()?;
         let found = compare(&source, &place, &CompareOptions::default())?;
         let mut failures: Vec<String> = found.iter().map(ToString::to_string).collect();
         let xfs = self.ground.mounted.file_system() == FileSystem::Xfs;
