@@ -3,6 +3,8 @@
 //! The format (linux/posix_acl_xattr.h): a 4-byte version, then entries of tag (2 bytes), permissions (2) and id (4),
 //! little endian.
 
+use std::collections::HashMap;
+
 const VERSION: u32 = 2;
 const ENTRY_BYTES: usize = 8;
 /// Tags of entries, acl(5): a named user, the owning group, a named group, the mask.
@@ -46,6 +48,24 @@ pub fn creation_bits(value: &[u8]) -> Option<u32> {
     let permissions = |wanted| permissions(value, wanted);
     let group = permissions(MASK).or_else(|| permissions(GROUP_OBJ))?;
     Some(permissions(USER_OBJ)? << 6 | group << 3 | permissions(OTHER)?)
+}
+
+/// The same ACL with one entry for each named user and group, which has the permissions of all entries for it.
+pub(crate) fn joined(value: &[u8]) -> Vec<u8> {
+    let mut joined = value[..4].to_vec();
+    let mut places = HashMap::new();
+    for entry in value[4..].chunks_exact(ENTRY_BYTES) {
+        let tag = u16::from_le_bytes([entry[0], entry[1]]);
+        let is_named = tag == USER || tag == GROUP;
+        let place = *places.entry((tag, &entry[4..])).or_insert(joined.len());
+        if is_named && place < joined.len() {
+            joined[place + 2] |= entry[2];
+            joined[place + 3] |= entry[3];
+        } else {
+            joined.extend(entry);
+        }
+    }
+    joined
 }
 
 #[cfg(test)]

@@ -104,7 +104,8 @@ impl IdentityMap {
         self.groups.map(id, || self.by_name.as_ref()?.group(id))
     }
 
-    /// Maps the ids in the value of a `system.posix_acl_*` attribute. `None`: the value is not an ACL.
+    /// Maps the ids in the value of a `system.posix_acl_*` attribute. Users or groups that get one id become one entry, with the
+    /// permissions of all of them: acl(5) allows one for each id. `None`: the value is not an ACL.
     pub fn posix_acl(&self, value: &[u8]) -> Option<Vec<u8>> {
         if !acl::is_valid(value) {
             return None;
@@ -120,7 +121,7 @@ impl IdentityMap {
             };
             entry[4..].copy_from_slice(&new.to_le_bytes());
         }
-        Some(mapped)
+        Some(acl::joined(&mapped))
     }
 }
 
@@ -200,6 +201,16 @@ mod tests {
             all.concat()
         };
         assert_eq!(table().posix_acl(&acl(1001, 100)), Some(acl(5001, 200)));
+        // Two users become one.
+        let both = |entries: &[(u16, u16, u32)]| {
+            let each = entries.iter().map(|(tag, permissions, id)| {
+                [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+            });
+            [2u32.to_le_bytes().to_vec(), each.collect::<Vec<_>>().concat()].concat()
+        };
+        let two = both(&[(1, 6, u32::MAX), (2, 4, 5001), (2, 1, 1001), (2, 2, 7), (8, 4, 5001)]);
+        let one = both(&[(1, 6, u32::MAX), (2, 5, 5001), (2, 2, 7), (8, 4, 5001)]);
+        assert_eq!(table().posix_acl(&two), Some(one));
         assert_eq!(table().posix_acl(b"\x02\0\0\0junk"), None);
         assert_eq!(table().posix_acl(b""), None);
     }

@@ -83,17 +83,21 @@ fn each_rule(
 fn id_rule(word: &str) -> Option<IdRule> {
     let fields: Vec<&str> = word.split(':').collect();
     match fields[..] {
-        ["*", to] => Some(IdRule { from: 0, to: to.parse().ok()?, count: 0 }),
-        [from, to] => Some(IdRule { from: from.parse().ok()?, to: to.parse().ok()?, count: 1 }),
+        ["*", to] => Some(IdRule { from: 0, to: id(to)?, count: 0 }),
+        [from, to] => Some(IdRule { from: id(from)?, to: id(to)?, count: 1 }),
         [from, to, count] => {
-            let (from, to, count): (u32, u32, u32) =
-                (from.parse().ok()?, to.parse().ok()?, count.parse().ok()?);
+            let (from, to, count): (u32, u32, u32) = (id(from)?, id(to)?, count.parse().ok()?);
             // Neither side goes beyond the largest id.
-            let fits = |first: u32| count > 0 && first.checked_add(count - 1).is_some();
+            let fits = |first: u32| count > 0 && first.checked_add(count).is_some();
             (fits(from) && fits(to)).then_some(IdRule { from, to, count })
         }
         _ => None,
     }
+}
+
+/// A number that an owner can have: the largest one means none (chown(2)).
+fn id(word: &str) -> Option<u32> {
+    word.parse().ok().filter(|id| *id != u32::MAX)
 }
 
 /// A rule with a name on at least one side.
@@ -107,7 +111,7 @@ fn name_rule(word: &str) -> Option<NameRule> {
 
 /// A number or a name. What is neither may be a mistake: names have no colon, and are no number (useradd(8)).
 fn account(word: &str) -> Option<AccountKey> {
-    if let Ok(id) = word.parse() {
+    if let Some(id) = id(word) {
         return Some(AccountKey::Id(id));
     }
     let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
@@ -169,11 +173,17 @@ mod tests {
             "a?:b",
             "[ab]:c",
             "a:b*",
+            "a:4294967295",
+            "4294967295:b",
+            "5:4294967295",
+            "*:4294967295",
+            "4294967290:0:6",
         ] {
             assert!(rules(&[word]).is_err(), "{word:?}");
         }
         assert!(project_rules(&["a:7".to_owned()]).is_err());
         assert!(project_rules(&["5:7".to_owned()]).is_ok());
+        assert!(rules(&["4294967290:0:5"]).is_ok());
     }
 
     #[test]
