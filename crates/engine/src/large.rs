@@ -7,9 +7,9 @@ use dmover_local::large_file::{Begun, LargePart, PartOrder, Removal, Start};
 use dmover_local::session::WriteError;
 use dmover_local::source::{Content, OpenedSource};
 use dmover_model::{
-    Budget, ByteRange, ChunkTask, DoneParts, EntryError, EntryKind, ErrorClass, FileRef,
-    HashedPieces, LargeFile, LargeNews, Name, NewNode, NewTask, Operation, Outcome, Parent,
-    SealTask, Side, TaskKind, Timestamp,
+    Budget, ByteRange, ChunkTask, DoneParts, EntryError, EntryKind, EntryRecord, ErrorClass,
+    FileRef, HashedPieces, LargeFile, LargeNews, Name, NewNode, NewTask, Operation, Outcome,
+    Parent, SealTask, Side, TaskKind, Timestamp,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
@@ -397,21 +397,23 @@ fn source_again(
     large: &LargeFile,
 ) -> Result<Content, EntryError> {
     let named = (large.file.name.as_bytes(), directory_pair::follows(&mover.engine.spec, level));
-    let known = mover.engine.local().reopened(&level.source, named, &large.version);
-    known.map_or_else(|| source_version(mover, level, large), Ok)
+    if let Some(known) = mover.engine.local().reopened(&level.source, named, &large.version) {
+        return Ok(known);
+    }
+    source_version(mover, level, large).map(|(_, content)| content)
 }
 
-/// Opens the source and checks that it still has the version with which the file was started.
+/// Looks at the source, opens it and checks that it still has the version with which the file was started.
 fn source_version(
     mover: &Mover<'_>,
     level: &DirectoryPair,
     large: &LargeFile,
-) -> Result<Content, EntryError> {
+) -> Result<(EntryRecord, Content), EntryError> {
     announce(mover, level, &large.file.name);
     let record = plan_entry::look(mover, level, &large.file.name)?;
     let content = file::open_source_file(mover.engine, level, &record, mover.permit())?;
     if content.metadata.version() == large.version {
-        return Ok(content);
+        return Ok((record, content));
     }
     let path = level.source_path(large.file.name.as_bytes());
     let words = "the file changed while it was copied";
@@ -477,7 +479,7 @@ fn seal(
 ) -> Result<(), WriteError> {
     let level = directory_pair::open_level(mover.engine, &large.file.directory)?;
     let target = target_of(mover.engine, &level, large)?;
-    let content = source_version(mover, &level, large)?;
+    let (record, content) = source_version(mover, &level, large)?;
     let source_path = || level.source_path(large.file.name.as_bytes());
     let mut supply = entry_attributes::supply_of(&mover.engine.local(), content, &source_path)?;
     project::settle_project(mover.engine, &level, EntryKind::File, &mut supply.attributes, true)?;
@@ -486,7 +488,6 @@ fn seal(
         made.push(Made { shape, at: None, pieces: in_order(pieces, &shape)? });
     }
     let unfinished = open_temporary(mover, target, large)?;
-    let record = plan_entry::look(mover, &level, &large.file.name)?;
     let last = large.file.destination_name.as_bytes();
     let existing = mover.engine.end.visible(target, last);
     // What was absent at the start has to be absent still.

@@ -1,7 +1,7 @@
 //! The near side: a tree at another host, as a job asks for it.
 use dmover_model::{
-    AttributeSet, ConnectionReport, EntryError, Fatal, FollowLinks, Metadata, Operation, PathBytes,
-    TreePath,
+    AttributeSet, ConnectionReport, EntryError, EntryKind, Fatal, FollowLinks, Metadata, Operation,
+    PathBytes, TreePath,
 };
 use dmover_net::connection::{Broken, Channel};
 use dmover_net::{Notice, RemoteAgent};
@@ -110,11 +110,16 @@ impl Opening {
     }
 }
 
+/// How long a look at the root counts as one of now.
+const FRESH: Duration = Duration::from_secs(30);
+
 /// A tree at another host. Dropping it and all that was opened in it ends the connection.
 #[derive(Debug)]
 pub struct RemoteSource {
     shared: Arc<Shared>,
     root: RemoteRoot,
+    /// When the root was opened and looked at; `None`: it was perhaps only looked at.
+    opened: Option<SystemTime>,
     round_trip: Duration,
 }
 
@@ -174,7 +179,9 @@ impl RemoteSource {
             Shared { asking, known, open, walks, opened, streams, sends_all, follows_all, skew };
         // A clock that was set meanwhile says nothing.
         let round_trip = times.1.duration_since(times.0).unwrap_or_default();
-        Self { shared: Arc::new(shared), root, round_trip }
+        // A host tells its clock once it has opened the root.
+        let opened = clock.map(|_| times.1);
+        Self { shared: Arc::new(shared), root, opened, round_trip }
     }
 
     fn directory(
@@ -190,8 +197,22 @@ impl RemoteSource {
         if !follows && let Some(directory) = Directory::open_walked(&self.shared, at) {
             return Ok(directory);
         }
-        let (at, metadata) = self.ask_for(at, follows)?;
+        let (at, metadata) = match self.root_just_seen(at, follows) {
+            Some(seen) => seen,
+            None => self.ask_for(at, follows)?,
+        };
         Ok(Directory::open(&self.shared, at, metadata))
+    }
+
+    /// The root, if it is a directory that was opened a moment ago.
+    fn root_just_seen(&self, at: &TreePath, follows: bool) -> Option<(DirectoryAt, Metadata)> {
+        let metadata = self.root.metadata.clone();
+        let is_root = metadata.kind == EntryKind::Directory && *at == TreePath::root();
+        let age = self.opened.and_then(|opened| opened.elapsed().ok());
+        let is_fresh = self.lost().is_none() && age.is_some_and(|age| age <= FRESH);
+        let counts = is_root && !follows && is_fresh;
+        let at = DirectoryAt { path: at.clone(), follows, identity: metadata.identity };
+        counts.then_some((at, metadata))
     }
 
     /// What is at a path now.

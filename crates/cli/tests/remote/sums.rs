@@ -21,7 +21,7 @@ fn digests_are_those_of_the_tools_there_and_names_are_as_typed() {
     files(&ends);
     let root = bench.at("s").display().to_string();
     for (hash, tool) in [("sha256", "sha256sum"), ("md5", "md5sum"), ("sha512", "sha512sum")] {
-        let run = ends.run(&format!("sum -a {hash}"), &[ends.at("far:", "s")]).expect_code(0);
+        let run = ends.run(&format!("sum -v -a {hash}"), &[ends.at("far:", "s")]).expect_code(0);
         assert!(run.stderr.contains("\n  connection  far:"), "{}", run.tell());
         std::fs::write(bench.at("ours"), &run.stdout).unwrap();
         // As one who stands there writes it, with the host in front.

@@ -28,6 +28,8 @@ pub(super) struct Recording {
     journal: Journal,
     pub last: Option<LastPass>,
     entry: JournalEntry,
+    /// When the journal was opened, before anything was read of either side.
+    opened_ms: i64,
     /// Roots whose destination did not exist when the pass began.
     unplaced: Vec<(Option<String>, PathBytes)>,
     /// The number of devices in the journal.
@@ -59,7 +61,19 @@ impl Recording {
         let unplaced = Vec::new();
         let (mounts, is_resumed, failed, had) = (0, false, Failed::default(), 0);
         let deletes = spec.policy.sync.as_ref().is_some_and(|sync| sync.delete.is_some());
-        let new = Self { journal, last, entry, unplaced, mounts, is_resumed, failed, had, deletes };
+        let opened_ms = now_ms();
+        let new = Self {
+            journal,
+            last,
+            entry,
+            opened_ms,
+            unplaced,
+            mounts,
+            is_resumed,
+            failed,
+            had,
+            deletes,
+        };
         Ok(Some(new))
     }
 
@@ -76,7 +90,9 @@ impl Recording {
         let known = self.last.as_ref().map(|last| last.source.clone());
         let source = known.filter(|known| !known.is_empty()).unwrap_or_else(|| source(roots));
         let roots_there = objects(&ends).unwrap_or_default();
-        let places = PassPlaces { source, roots: roots_there, source_skew: source_skew(roots) };
+        let source_skew = source_skew(roots);
+        let places =
+            PassPlaces { source, roots: roots_there, source_skew, began_ms: self.opened_ms };
         let kind = match &job.list {
             JobList::Failed(_) | JobList::Paths(_) => PassKind::Listed,
             JobList::Changed(places) => PassKind::Changed(places),

@@ -271,6 +271,8 @@ pub struct PassPlaces {
     pub roots: String,
     /// How far the clock of a source on another host differs from the clock here; `None`: not known.
     pub source_skew: Option<Duration>,
+    /// Nothing was read of either side before this time, as [`now_ms`] has it.
+    pub began_ms: i64,
 }
 
 impl PassPlaces {
@@ -430,7 +432,7 @@ impl Journal {
         let sql = "INSERT INTO pass (kind, spec, source, places, begun_ms, state, source_skew_ms, unflushed_ms) \
                    VALUES (?1, ?2, ?3, ?4, ?5, 'running', ?6, ?5)";
         let PassPlaces { source, roots, .. } = places;
-        let begun = params![kind.word(), text, source, roots, now_ms(), places.skew_ms()];
+        let begun = params![kind.word(), text, source, roots, places.began_ms, places.skew_ms()];
         transaction.execute(sql, begun)?;
         (self.pass, self.unflushed_before_ms) = (transaction.last_insert_rowid(), None);
         transaction.execute("DELETE FROM error WHERE pass <= ?1", [self.pass - ERRORS_KEPT])?;

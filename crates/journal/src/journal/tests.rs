@@ -45,6 +45,7 @@ fn begin(journal: &mut Journal, kind: PassKind<'_>) -> Begun {
         source: "1".into(),
         roots: "2".into(),
         source_skew: Some(Duration::from_secs(2)),
+        began_ms: now_ms(),
     };
     journal.begin(&spec, kind, &places).unwrap()
 }

@@ -27,6 +27,9 @@ const LOOKS_MAX: usize = 1024;
 const WALK_NAMES: usize = 32;
 const DIRECTORIES_AHEAD: usize = 64;
 
+/// How long attributes that were asked for together with a list may come after it.
+const LATE: Duration = Duration::from_secs(1);
+
 /// An open directory.
 #[derive(Debug)]
 pub(super) struct Directory {
@@ -197,6 +200,16 @@ impl Directory {
         })
     }
 
+    /// Asks for the attributes of the directory itself, which are needed once what is in it was copied.
+    fn attributes_ahead(&self) -> Option<Asked> {
+        if self.attributes.get().is_some() {
+            return None;
+        }
+        let (directory, follows) = (self.at.clone(), self.at.follows);
+        let request = Request::Attributes { directory, name: None, follows };
+        self.shared.asking.send_ahead(&request)
+    }
+
     fn answer_is_missing(&self, asked: &Asked) -> EntryError {
         let about = self.about(Operation::Open, b"");
         self.shared.asking.violation(about, asked, "an answer is missing")
@@ -309,9 +322,11 @@ impl RemoteDirectory for Directory {
         let follows = self.shared.follows_all;
         let request = Request::List { directory: self.at.clone(), looks, follows };
         let asking = &self.shared.asking;
+        let mut ahead = if looks { self.attributes_ahead() } else { None };
         let mut told = HashSet::new();
         asking.despite_losses(|| {
             let has_begun = !told.is_empty();
+            let attributes = ahead.take();
             if told.len() >= TOLD_MAX {
                 let words =
                     "its host was lost while it was read, and it is too large to begin again";
@@ -335,10 +350,18 @@ impl RemoteDirectory for Directory {
                             return Ok(());
                         }
                     }
-                    ListPart::End => return Ok(()),
+                    ListPart::End => break,
                     ListPart::Failed(error) => return Err(error),
                 }
             }
+            if let Some(asked) = &attributes {
+                // They have come with the list. An error comes again when they are asked for, as they are then.
+                let found = asking.receive_within::<Answer<_>>(asked, about, LATE);
+                if let Some(Ok(Ok(found))) = found {
+                    self.attributes.get_or_init(|| found);
+                }
+            }
+            Ok(())
         })
     }
 

@@ -345,7 +345,7 @@ fn without_any_host_requests_wait_and_then_the_tree_is_lost() {
         site.shut(number);
         site.cut(number);
     }
-    let error = tree.open(&TreePath::root(), false).unwrap_err();
+    let error = tree.open_anew(&TreePath::root(), false).unwrap_err();
     assert_eq!(error.class, ErrorClass::Cancelled);
     let lost = tree.lost().unwrap().to_string();
     assert!(lost.contains("no host of the source can be reached any more: lost: "), "{lost}");
@@ -463,7 +463,7 @@ fn a_request_that_ends_every_agent_is_given_up() {
     let tree = site.open(Duration::from_mins(5)).unwrap();
     site.wait_until_all_are_there();
     site.ends.store(true, SeqCst);
-    let error = tree.open(&TreePath::root(), false).unwrap_err();
+    let error = tree.open_anew(&TreePath::root(), false).unwrap_err();
     assert_eq!(error.class, ErrorClass::Io);
     assert!(site.connections(0) < 9);
 }

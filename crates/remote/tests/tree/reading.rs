@@ -49,7 +49,9 @@ fn a_tree_is_listed_looked_at_and_read() {
         true
     })
     .unwrap();
-    assert_eq!(near.requests(), 1);
+    assert_eq!(near.requests(), 2, "the list, and the attributes of the directory");
+    assert_eq!(top.attributes(b"", false).unwrap().0, *top.metadata());
+    assert_eq!(near.requests(), 0, "they have come with the list");
     assert_eq!(names.len(), 3);
     for (name, metadata) in &names {
         let name = std::str::from_utf8(name).unwrap();
@@ -115,7 +117,7 @@ fn many_names_come_with_their_metadata_and_each_once() {
     for name in &names {
         assert_eq!(top.look(name, false).unwrap().0.size, 0);
     }
-    assert_eq!(near.requests(), 1);
+    assert_eq!(near.requests(), 2);
     // A second look of an entry asks again, and sees what is there now.
     std::fs::write(root.path().join("00007"), b"more").unwrap();
     assert_eq!(top.look(b"00007", false).unwrap().0.size, 4);
@@ -138,7 +140,7 @@ fn many_names_come_with_their_metadata_and_each_once() {
     for name in &names {
         assert!(top.look(name, false).is_ok());
     }
-    assert_eq!(near.requests(), 2);
+    assert_eq!(near.requests(), 4);
 }
 
 #[test]
