@@ -3,7 +3,7 @@
 //! The format (linux/posix_acl_xattr.h): a 4-byte version, then entries of tag (2 bytes), permissions (2) and id (4),
 //! little endian.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 const VERSION: u32 = 2;
 const ENTRY_BYTES: usize = 8;
@@ -50,20 +50,20 @@ pub fn creation_bits(value: &[u8]) -> Option<u32> {
     Some(permissions(USER_OBJ)? << 6 | group << 3 | permissions(OTHER)?)
 }
 
-/// The same ACL with one entry for each named user and group, which has the permissions of all entries for it.
+/// The same ACL with one entry for each named user and group, which has the permissions of all entries for it. Entries are in the order
+/// of tags and ids, as setfacl(1) leaves them.
 pub(crate) fn joined(value: &[u8]) -> Vec<u8> {
-    let mut joined = value[..4].to_vec();
-    let mut places = HashMap::new();
+    let mut all = BTreeMap::new();
     for entry in value[4..].chunks_exact(ENTRY_BYTES) {
         let tag = u16::from_le_bytes([entry[0], entry[1]]);
-        let is_named = tag == USER || tag == GROUP;
-        let place = *places.entry((tag, &entry[4..])).or_insert(joined.len());
-        if is_named && place < joined.len() {
-            joined[place + 2] |= entry[2];
-            joined[place + 3] |= entry[3];
-        } else {
-            joined.extend(entry);
-        }
+        let id = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);
+        *all.entry((tag, id)).or_insert(0) |= u16::from_le_bytes([entry[2], entry[3]]);
+    }
+    let mut joined = value[..4].to_vec();
+    for ((tag, id), permissions) in all {
+        joined.extend(tag.to_le_bytes());
+        joined.extend(u16::to_le_bytes(permissions));
+        joined.extend(u32::to_le_bytes(id));
     }
     joined
 }
