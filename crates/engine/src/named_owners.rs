@@ -14,6 +14,9 @@ use crate::context::Receivers;
 /// What an owner becomes whose name cannot be asked for: no file can be given to it (`set::owner`), so that its entry fails.
 const UNKNOWN: u32 = u32::MAX;
 
+/// So many accounts that DEST does not have are named.
+const NAMED_MAX: usize = 20;
+
 /// Which account owners become.
 #[derive(Default)]
 struct Targets {
@@ -26,11 +29,17 @@ struct Targets {
 impl Targets {
     /// Looks for the accounts of rules on this host.
     fn of(rules: &[NameRule], accounts: Accounts) -> Result<Self, Fatal> {
-        let mut targets = Self::default();
+        let (mut targets, mut missing) = (Self::default(), Vec::new());
         for (place, NameRule { from, to }) in rules.iter().enumerate() {
             let to = match to {
                 AccountKey::Id(id) => *id,
-                AccountKey::Name(name) => number_here(accounts, name)?,
+                AccountKey::Name(name) => match number_here(accounts, name)? {
+                    Some(number) => number,
+                    None => {
+                        missing.push(name.as_str());
+                        continue;
+                    }
+                },
                 AccountKey::Others => continue,
             };
             match from {
@@ -41,24 +50,39 @@ impl Targets {
                 AccountKey::Others => _ = targets.others.get_or_insert(to),
             }
         }
-        Ok(targets)
+        if missing.is_empty() { Ok(targets) } else { Err(without_account(accounts, &missing)) }
     }
 }
 
-/// The number of an account at DEST that a rule names.
-fn number_here(accounts: Accounts, name: &str) -> Result<u32, Fatal> {
-    let (option, kind) = match accounts {
-        Accounts::Users => ("--usermap", "user"),
-        Accounts::Groups => ("--groupmap", "group"),
-    };
-    let number = accounts.number(name).map_err(|error| {
+/// The number of an account at DEST that a rule names; `None`: there is none.
+fn number_here(accounts: Accounts, name: &str) -> Result<Option<u32>, Fatal> {
+    accounts.number(name).map_err(|error| {
+        let (option, kind) = words_of(accounts);
         let message = format!("{option}: cannot look for the {kind} '{name}' at DEST: {error}");
         Fatal::refused(message, "check 'getent passwd' and 'getent group' on the host of DEST")
-    })?;
-    number.ok_or_else(|| {
-        let message = format!("{option}: the host of DEST has no {kind} '{name}'");
-        Fatal::refused(message, "correct the rule, or create the account")
     })
+}
+
+/// The error for accounts that rules name and DEST does not have: a table may have many.
+fn without_account(accounts: Accounts, names: &[&str]) -> Fatal {
+    let (option, kind) = words_of(accounts);
+    let shown: Vec<_> = names.iter().take(NAMED_MAX).map(|name| format!("'{name}'")).collect();
+    let more = match names.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    let plural = if names.len() > 1 { "s" } else { "" };
+    let list = shown.join(", ");
+    let message = format!("{option}: the host of DEST has no {kind}{plural} {list}{more}");
+    Fatal::refused(message, "correct the rules, or create the accounts")
+}
+
+/// The option for accounts, and what one of them is called.
+fn words_of(accounts: Accounts) -> (&'static str, &'static str) {
+    match accounts {
+        Accounts::Users => ("--usermap", "user"),
+        Accounts::Groups => ("--groupmap", "group"),
+    }
 }
 
 /// Asks for each owner once.

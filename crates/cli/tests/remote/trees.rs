@@ -236,6 +236,10 @@ fn tables_may_have_names_of_both_hosts() {
         assert!(run.expect_code(2).stderr.contains(name), "{rule}");
         assert!(!bench.at("e").exists(), "{rule}");
     }
+    // All of them, since a table has many.
+    let rules = "bin:nosuch,games:daemon,daemon:neither";
+    let run = ends.job(from, &format!("copy -T {agent} --usermap {rules}"), ("s", "e"));
+    assert!(run.expect_code(2).stderr.contains("has no users 'nosuch', 'neither'"));
     // On one host.
     bench.sh("rm -rf e; chown bin:games d/one");
     bench.dmover("copy -T --usermap bin:games --groupmap games:bin d e").expect_code(0);
