@@ -2,7 +2,7 @@
 use dmover_model::{ByteRange, EntryError, Metadata, Operation, PathBytes, Side};
 use dmover_sys::file::{self, DataRange};
 use dmover_sys::{AsFd, BorrowedFd, Errno, OwnedFd, path, stat};
-use dmover_tree::{NextData, RemoteDirectory, RemoteFile};
+use dmover_tree::{NextData, RemoteDirectory, RemoteFile, Seen};
 use std::sync::Arc;
 
 use crate::error::{CallFailed, entry_error};
@@ -55,6 +55,15 @@ pub(crate) fn call_failed(error: &EntryError) -> CallFailed {
     CallFailed(errno_of(error))
 }
 
+/// What a look at an entry on another host has shown; `None`: it is absent.
+pub(crate) fn present_of(found: Result<Seen, EntryError>) -> Result<Option<Metadata>, CallFailed> {
+    match found {
+        Ok((found, _)) => Ok(Some(found)),
+        Err(error) if stat::is_absent(errno_of_entry(&error)) => Ok(None),
+        Err(error) => Err(CallFailed(errno_of_entry(&error))),
+    }
+}
+
 impl DirectoryHandle {
     /// The descriptor, if there is one.
     pub fn fd(&self) -> Option<&OwnedFd> {
@@ -83,9 +92,7 @@ impl DirectoryHandle {
         match self {
             Self::Open(fd) => stat::stat_at(fd, name, follows)
                 .map_or_else(absent, |found| Ok(Some(mounts.metadata(&found)))),
-            Self::Remote(directory) => directory
-                .look(name, follows)
-                .map_or_else(|error| absent(errno_of_entry(&error)), |(found, _)| Ok(Some(found))),
+            Self::Remote(directory) => present_of(directory.look(name, follows)),
         }
     }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use crate::directory::{SourceDirectory, TargetDirectory};
 use crate::end::{Local, LocalEnd};
 use crate::error::{CallFailed, entry_error};
-use crate::handle::DirectoryHandle;
+use crate::handle::{DirectoryHandle, present_of};
 use crate::mounts::{MountTable, kind_of};
 use crate::root_side::RootSide;
 use crate::session::{self, Session};
@@ -220,6 +220,27 @@ impl LocalEnd {
     ) -> Result<Option<Metadata>, EntryError> {
         let at = (Side::Source, Operation::Stat);
         self.find_source(from, name, false).map_err(|e| e.at(at, from.place.entry(name)))
+    }
+
+    /// The same for many names at once, if the source is on another host.
+    ///
+    /// # Errors
+    /// They cannot be asked for. Errors within are those of single names.
+    pub fn all_present(
+        &self,
+        from: &SourceDirectory,
+        names: &[&[u8]],
+    ) -> Result<Vec<Result<Option<Metadata>, EntryError>>, EntryError> {
+        let DirectoryHandle::Remote(directory) = &from.handle else {
+            return Ok(names.iter().map(|name| self.present(from, name)).collect());
+        };
+        let found = directory.look_at_all(names, false)?;
+        let at = (Side::Source, Operation::Stat);
+        let each = names
+            .iter()
+            .zip(found)
+            .map(|(name, found)| present_of(found).map_err(|e| e.at(at, from.place.entry(name))));
+        Ok(each.collect())
     }
 
     /// The metadata of the entry of a root, if it can be looked at. `None` too if the root is a directory itself.

@@ -29,6 +29,7 @@ impl LineFacts {
             shortest >= LONG_LEAST_S
                 && round_trip > QUEUE_NONE * shortest
                 && round_trip - shortest >= QUEUE_LEAST_S
+                && self.rate * round_trip >= QUEUE_LEAST_BYTES
         })
     }
 
@@ -98,6 +99,8 @@ const QUEUE_NONE: f64 = 1.3;
 const LONG_LEAST_S: f64 = 1e-3;
 /// A shorter delay is that of hosts, such as delayed acknowledgements and busy processors.
 const QUEUE_LEAST_S: f64 = 2e-3;
+/// With fewer bytes on the way nothing waits in a queue: a busy host answers late.
+const QUEUE_LEAST_BYTES: f64 = 8192.0;
 /// Half of a buffer is for the kernel's own notes (tcp(7)), so windows are at most as large as the other half. They count as the limit
 /// if so much of them is on its way.
 const WINDOW_SHARE: f64 = 0.8;
@@ -177,6 +180,8 @@ mod tests {
         let full = LineFacts { buffer: Some(1 << 20), ..full };
         assert_eq!(line_limit(&full), LineLimit::Line);
         assert!(full.has_queue());
+        // Hardly anything is on the way: whoever answers late is busy.
+        assert!(!LineFacts { rate: 7e3, ..full }.has_queue());
         // Loopback, and a short delay on a long line.
         for round_trips in [(3e-3, 1e-5), (0.051, 0.05), (2.5e-3, 1.5e-3)] {
             assert!(!LineFacts { round_trips: Some(round_trips), ..full }.has_queue());

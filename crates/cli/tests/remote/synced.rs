@@ -143,6 +143,35 @@ fn a_first_pass_does_not_look_for_each_name_of_dest() {
     }
 }
 
+/// Before each delete the source is asked whether it still lacks the name, but not with a round trip for each.
+#[test]
+fn deletes_ask_a_far_source_about_many_names_at_once() {
+    let ends = ends!();
+    let bench = &ends.bench;
+    for (number, when) in ["", "=during"].into_iter().enumerate() {
+        let [s, d] = ["s", "d"].map(|tree| format!("{tree}{number}"));
+        bench.sh(&format!(
+            "mkdir -p {s}/files {s}/stays; cd {s}; for n in {{100..399}}; do echo $n > files/$n; done
+            for n in {{100..139}}; do mkdir -p trees/$n/below; touch trees/$n/{{a,b}} trees/$n/below/c; done"
+        ));
+        let (ssh, source) = (ends.ssh(), ends.at("far:", &format!("{s}/")).into_string().unwrap());
+        let pass = |more: &str| {
+            bench.sh(&format!(
+                "export DMOVER_STATE_DIR=$PWD/state{number} DMOVER_LOG=dmover_remote=trace; \
+                {PROGRAM} sync -q {more} --log-file log --ssh-command '{ssh}' {source} {d}/ < /dev/null >&2"
+            ));
+            bench.sh("grep -c 'asks request' log; rm log").trim().parse::<u64>().unwrap()
+        };
+        pass("");
+        bench.assert_same(&s, &d);
+        bench.sh(&format!("rm {s}/files/[123]?[0-8]; rm -r {s}/trees/*"));
+        let requests = pass(&format!("--yes --delete{when}"));
+        bench.assert_same(&s, &d);
+        // 270 files, and 40 trees of five entries.
+        assert!((2..60).contains(&requests), "{when}: {requests} requests");
+    }
+}
+
 /// Only a young change can be one that the last pass has not seen: the clocks of both hosts were compared in both passes.
 #[test]
 fn attributes_of_files_are_not_read_again_soon_after_they_were_copied() {

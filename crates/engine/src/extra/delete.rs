@@ -1,8 +1,7 @@
 //! Deletes entries that the source does not have.
 //!
 //! Names are found while directories are read, with their state at that time. Each name is checked again right before
-//! it is deleted: the source must still lack it, and it must still be the same entry.
-use dmover_local::end::LocalEnd;
+//! it is deleted: the source must still lack it ([`presence`]), and it must still be the same entry.
 use dmover_local::error::{cancelled, is_absent};
 use dmover_local::listing::ListedKind;
 use dmover_local::root::Root;
@@ -19,7 +18,8 @@ use dmover_plan::temporary::is_temporary;
 use std::sync::Arc;
 
 use crate::context::Engine;
-use crate::directory_pair::{self, DirectoryPair, SourceDirectory, TargetDirectory};
+use crate::directory_pair::{self, DirectoryPair, TargetDirectory};
+use crate::extra::presence::{self, Presence};
 use crate::extra::{self, ExtraEntry};
 use crate::mover::Mover;
 use crate::planned::Planned;
@@ -61,8 +61,10 @@ pub(crate) fn collect_extra(mover: &mut Mover<'_>, level: &DirectoryPair, seen: 
     let folds = level.target.as_ref().is_some_and(|target| target.folds_case);
     let known = |name: &[u8]| seen.has_alike(&level.source, folds, name);
     let walked = extra::walk_extra(mover, level, &known, &mut |mover, extra| {
-        // The names of one top are passed on together, so that no directory is deleted before its contents.
-        hand_over(mover, &mut found, extra.at.is_root());
+        // The names of one top are passed on together, so that no directory is deleted before its contents. A source on another host
+        // is asked about many at once.
+        let are_many = !level.source.is_remote() || count(&found) >= presence::ASKED_MAX;
+        hand_over(mover, &mut found, extra.at.is_root() && are_many);
         note_extra(mover.engine, level, &extra, &mut found, false)
     });
     hand_over(mover, &mut found, true);
@@ -236,9 +238,13 @@ fn note_extra(
     found.kind == EntryKind::Directory
 }
 
+fn count(found: &[ExtraNames]) -> usize {
+    found.iter().map(|extra| extra.names.len()).sum()
+}
+
 /// Passes found names on if they are many, or `whole`: a top and everything below it.
 fn hand_over(mover: &mut Mover<'_>, found: &mut Vec<ExtraNames>, whole: bool) {
-    let names: usize = found.iter().map(|extra| extra.names.len()).sum();
+    let names = count(found);
     if mover.engine.spec.delete_policy().map(|delete| delete.when) != Some(DeleteWhen::During) {
         if names >= NAMES_MAX || whole {
             leave_for_the_end(mover, found);
@@ -248,8 +254,7 @@ fn hand_over(mover: &mut Mover<'_>, found: &mut Vec<ExtraNames>, whole: bool) {
     if whole && !found.is_empty() {
         let mut found = std::mem::take(found);
         found.sort_by_key(|extra| std::cmp::Reverse(extra.depth()));
-        let count = found.iter().map(|extra| extra.names.len() as u64).sum();
-        match mover.engine.pass.guard.on_the_way(mover.engine, count) {
+        match mover.engine.pass.guard.on_the_way(mover.engine, names as u64) {
             OnTheWay::Go => run(mover, &found),
             OnTheWay::Wait => leave_for_the_end(mover, &mut found),
             OnTheWay::Stay(reason) => extra::guard::withhold(mover.engine, &found, &reason),
@@ -259,27 +264,40 @@ fn hand_over(mover: &mut Mover<'_>, found: &mut Vec<ExtraNames>, whole: bool) {
 
 /// Reports names to delete at the end, if that is allowed.
 fn leave_for_the_end(mover: &mut Mover<'_>, found: &mut Vec<ExtraNames>) {
-    mover.report.outcome.extra.append(found);
-    let names: usize = mover.report.outcome.extra.iter().map(|extra| extra.names.len()).sum();
-    if names >= NAMES_MAX {
+    for extra in found.drain(..) {
+        match mover.report.outcome.extra.last_mut() {
+            Some(last)
+                if last.names.len() + extra.names.len() <= NAMES_MAX && last.is_beside(&extra) =>
+            {
+                last.names.extend(extra.names);
+            }
+            _ => mover.report.outcome.extra.push(extra),
+        }
+    }
+    if count(&mover.report.outcome.extra) >= NAMES_MAX {
         mover.report.flush();
     }
 }
 
 /// Deletes names in the given order.
 pub(crate) fn run(mover: &mut Mover<'_>, all: &[ExtraNames]) {
-    for extra in all {
+    let mut presence = None;
+    for (number, extra) in all.iter().enumerate() {
         if mover.lease.task.resumed {
             // An earlier run may have deleted names here without reporting it.
             mover.report.mark_dirty(&extra.directory);
         }
-        if let Err(error) = delete_names(mover, extra) {
+        if let Err(error) = delete_names(mover, (extra, &all[number + 1..]), &mut presence) {
             mover.engine.error(error);
         }
     }
 }
 
-fn delete_names(mover: &mut Mover<'_>, extra: &ExtraNames) -> Result<(), EntryError> {
+fn delete_names(
+    mover: &mut Mover<'_>,
+    (extra, later): (&ExtraNames, &[ExtraNames]),
+    presence: &mut Option<Presence>,
+) -> Result<(), EntryError> {
     let engine = mover.engine;
     if let Some(reason) = engine.pass.guard.unmounted(engine).filter(|_| !extra.in_the_way) {
         extra::guard::withhold(engine, std::slice::from_ref(extra), &reason);
@@ -292,26 +310,29 @@ fn delete_names(mover: &mut Mover<'_>, extra: &ExtraNames) -> Result<(), EntryEr
     let Some(target) = directory_pair::open_target(engine, &root, &place, extra.holder)? else {
         return Ok(());
     };
-    // Whatever holds the names may be back at the source, and then they are not extra any more.
-    let follows = engine.spec.follows_links();
-    let source = engine.end.open_source_anew(&root.source, &at.path, follows)?;
-    if source.metadata.identity != at.source {
-        let words = "another directory has replaced this one";
-        let (side, class) = (Side::Source, ErrorClass::Changed);
-        let path = root.source_path(&at.path, b"");
-        return Err(EntryError::plain(side, Operation::Open, class, path, words));
-    }
+    let presence = match presence.take().filter(|known| known.serves(extra)) {
+        Some(known) => presence.insert(known),
+        None => {
+            let follows = engine.spec.follows_links();
+            presence.insert(Presence::of(&engine.end, &root, extra, follows)?)
+        }
+    };
     let mut gone = false;
-    for name in &extra.names {
+    for (number, name) in extra.names.iter().enumerate() {
         if engine.control.is_stopping() {
             engine.error(cancelled(shown(&name.name)));
             continue;
         }
         engine.resources.limits.operation(&engine.control, mover.lease);
         mover.lease.extend();
-        let top = extra.below.components().next().unwrap_or(name.name.as_bytes());
+        let next = extra.names[number..].iter().map(|name| (extra, name));
+        let rest = later.iter().take_while(|later| later.directory == extra.directory);
+        let rest = rest.flat_map(|later| later.names.iter().map(move |name| (later, name)));
+        let next = next.chain(rest).map(|(extra, name)| at_source(extra, name));
+        let found = presence.find(&engine.end, at_source(extra, name), next);
         let going = Going { name, path: shown(&name.name), place: &place };
-        let deleted = is_back(&mover.engine.end, &source, top, extra)
+        let deleted = found
+            .map(|found| is_back(found.as_ref(), extra))
             .and_then(|back| if back { Ok(false) } else { delete(mover, &target, &going) });
         match deleted {
             Ok(true) => gone = true,
@@ -333,17 +354,17 @@ fn delete_names(mover: &mut Mover<'_>, extra: &ExtraNames) -> Result<(), EntryEr
     Ok(())
 }
 
+/// The name that the source has to lack: what is below a directory goes with it.
+fn at_source<'n>(extra: &'n ExtraNames, name: &'n ExtraName) -> &'n [u8] {
+    extra.below.components().next().unwrap_or(name.name.as_bytes())
+}
+
 /// Whether the source has the name again, or no longer has the entry that needs its place.
-fn is_back(
-    end: &LocalEnd,
-    source: &SourceDirectory,
-    top: &[u8],
-    extra: &ExtraNames,
-) -> Result<bool, EntryError> {
-    Ok(match end.present(source, top)? {
+fn is_back(found: Option<&Metadata>, extra: &ExtraNames) -> bool {
+    match found {
         None => extra.in_the_way,
         Some(now) => !extra.in_the_way || now.kind == EntryKind::Directory,
-    })
+    }
 }
 
 /// Deletes one name if it is still the entry that was found. Returns whether this call deleted it.

@@ -14,6 +14,7 @@ use crate::mover::Mover;
 pub(crate) mod delete;
 pub(crate) mod guard;
 mod meant;
+mod presence;
 
 pub(crate) use guard::{doubt, refuse_missing_destination};
 pub(crate) use meant::refuse_unmeant;

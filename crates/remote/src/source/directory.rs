@@ -376,6 +376,21 @@ impl RemoteDirectory for Directory {
         answers.swap_remove(0)
     }
 
+    fn look_at_all(&self, names: &[&[u8]], follows: bool) -> Result<Vec<Answer<Seen>>, EntryError> {
+        let mut all = Vec::with_capacity(names.len());
+        for part in names.chunks(LOOKS_MAX) {
+            let about = self.about(Operation::Stat, part[0]);
+            let named = part.iter().map(|name| self.name(name)).collect::<Result<_, _>>()?;
+            let request = Request::Look { directory: self.at.clone(), names: named, follows };
+            let answers = self.looks_of(&request, about)?;
+            if answers.len() != part.len() {
+                return Err(self.shared.asking.plain(about, ErrorClass::Io, "answers are missing"));
+            }
+            all.extend(answers);
+        }
+        Ok(all)
+    }
+
     fn look_ahead(&self, names: &[&[u8]], follows: bool) {
         if follows != self.looks.follows {
             // What such looks show cannot be kept with the others.
