@@ -131,8 +131,9 @@ pub struct ExtraNames {
 impl ExtraNames {
     /// Whether other names are in the same directory, and extra for the same reason.
     pub fn is_beside(&self, other: &Self) -> bool {
-        let place = |extra: &Self| (extra.directory.clone(), extra.below.clone(), extra.holder);
-        place(self) == place(other) && self.in_the_way == other.in_the_way
+        let Self { directory, below, holder, in_the_way, .. } = other;
+        (&self.directory, &self.below) == (directory, below)
+            && (self.holder, self.in_the_way) == (*holder, *in_the_way)
     }
 
     /// Their depth: deeper names are deleted first.

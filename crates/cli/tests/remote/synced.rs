@@ -172,6 +172,21 @@ fn deletes_ask_a_far_source_about_many_names_at_once() {
     }
 }
 
+/// What comes back at the source between the search for extra names and the deletes is not extra any more.
+#[test]
+fn a_name_that_is_back_at_a_far_source_is_not_deleted() {
+    let ends = ends!();
+    let bench = &ends.bench;
+    bench.sh("mkdir -p s/d d/d; head -c 4M /dev/urandom > s/d/large; touch d/d/{back,gone,other}");
+    let line = "sync --json --yes --delete=delay --split-size=1M --bwlimit=1M";
+    let running = ends.start_job(WAYS[0], line, ("s/", "d/"));
+    // Names are deleted when all content is there, and looked for before.
+    eventually("the large file to begin", || !bench.sh("find d -name '.dmover-*'").is_empty());
+    bench.sh("touch s/d/back");
+    running.finish().unwrap().expect_code(0);
+    assert_eq!(bench.sh("ls d/d"), "back\nlarge\n");
+}
+
 /// Only a young change can be one that the last pass has not seen: the clocks of both hosts were compared in both passes.
 #[test]
 fn attributes_of_files_are_not_read_again_soon_after_they_were_copied() {
