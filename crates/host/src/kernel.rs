@@ -22,6 +22,10 @@ pub fn boot_id() -> String {
 
 /// Milliseconds since the kernel was booted, suspended or not (`CLOCK_BOOTTIME` of clock_gettime(2)).
 pub fn boot_clock_ms() -> u64 {
+    #[cfg(feature = "simulated")]
+    if dmover_schedule::simulation::is_running() {
+        return dmover_schedule::time::since_1970().as_millis() as u64;
+    }
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
 }

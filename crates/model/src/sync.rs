@@ -129,11 +129,12 @@ pub struct ExtraNames {
 }
 
 impl ExtraNames {
-    /// Whether other names are in the same directory, and extra for the same reason.
+    /// Whether other names are in the same directory. Names in the way of others are on their own: what needs the place of one that
+    /// has gone is looked for again.
     pub fn is_beside(&self, other: &Self) -> bool {
         let Self { directory, below, holder, in_the_way, .. } = other;
-        (&self.directory, &self.below) == (directory, below)
-            && (self.holder, self.in_the_way) == (*holder, *in_the_way)
+        (&self.directory, &self.below, self.holder) == (directory, below, *holder)
+            && !(self.in_the_way || *in_the_way)
     }
 
     /// Their depth: deeper names are deleted first.

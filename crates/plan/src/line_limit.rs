@@ -25,12 +25,17 @@ pub struct LineFacts {
 impl LineFacts {
     /// Whether segments wait in a queue of the line, so that it is full.
     pub fn has_queue(&self) -> bool {
-        self.round_trips.is_some_and(|(round_trip, shortest)| {
-            shortest >= LONG_LEAST_S
-                && round_trip > QUEUE_NONE * shortest
-                && round_trip - shortest >= QUEUE_LEAST_S
-                && self.rate * round_trip >= QUEUE_LEAST_BYTES
-        })
+        self.is_loaded()
+            && self.round_trips.is_some_and(|(round_trip, shortest)| {
+                shortest >= LONG_LEAST_S
+                    && round_trip > QUEUE_NONE * shortest
+                    && round_trip - shortest >= QUEUE_LEAST_S
+            })
+    }
+
+    /// Whether so much is on the way that the line can be what limits.
+    fn is_loaded(&self) -> bool {
+        self.round_trips.is_some_and(|(round_trip, _)| self.rate * round_trip >= LOAD_LEAST_BYTES)
     }
 
     /// The evidence, in words.
@@ -99,8 +104,9 @@ const QUEUE_NONE: f64 = 1.3;
 const LONG_LEAST_S: f64 = 1e-3;
 /// A shorter delay is that of hosts, such as delayed acknowledgements and busy processors.
 const QUEUE_LEAST_S: f64 = 2e-3;
-/// With fewer bytes on the way nothing waits in a queue: a busy host answers late.
-const QUEUE_LEAST_BYTES: f64 = 8192.0;
+/// With fewer bytes on the way nothing waits in a queue or for a window, and a few segments in another order say nothing: a busy host
+/// answers late.
+const LOAD_LEAST_BYTES: f64 = 8192.0;
 /// Half of a buffer is for the kernel's own notes (tcp(7)), so windows are at most as large as the other half. They count as the limit
 /// if so much of them is on its way.
 const WINDOW_SHARE: f64 = 0.8;
@@ -108,7 +114,7 @@ const WINDOW_SHARE: f64 = 0.8;
 /// Names the limit.
 pub fn line_limit(facts: &LineFacts) -> LineLimit {
     // Processors may be busy with other work, so what the kernel says of the streams comes first.
-    if let Some((round_trip, _)) = facts.round_trips {
+    if let Some((round_trip, _)) = facts.round_trips.filter(|_| facts.is_loaded()) {
         // A full queue is the line's own.
         let has_queue = facts.has_queue();
         let windows = facts.buffer.map(|buffer| f64::from(facts.streams) * buffer as f64 / 2.0);
@@ -181,7 +187,10 @@ mod tests {
         assert_eq!(line_limit(&full), LineLimit::Line);
         assert!(full.has_queue());
         // Hardly anything is on the way: whoever answers late is busy.
-        assert!(!LineFacts { rate: 7e3, ..full }.has_queue());
+        let idle = LineFacts { rate: 7e3, segments: (1000, 0), received: (5000, 6), ..full };
+        assert!(!idle.has_queue());
+        assert_eq!(line_limit(&idle), LineLimit::Line);
+        assert_eq!(line_limit(&LineFacts { buffer: Some(16), ..idle }), LineLimit::Line);
         // Loopback, and a short delay on a long line.
         for round_trips in [(3e-3, 1e-5), (0.051, 0.05), (2.5e-3, 1.5e-3)] {
             assert!(!LineFacts { round_trips: Some(round_trips), ..full }.has_queue());

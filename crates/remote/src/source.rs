@@ -1,4 +1,5 @@
 //! The near side: a tree at another host, as a job asks for it.
+use dmover_host::boot_clock_ms;
 use dmover_model::{
     AttributeSet, ConnectionReport, EntryError, EntryKind, Fatal, FollowLinks, Metadata, Operation,
     PathBytes, TreePath,
@@ -111,15 +112,15 @@ impl Opening {
 }
 
 /// How long a look at the root counts as one of now.
-const FRESH: Duration = Duration::from_secs(30);
+const FRESH_MS: u64 = 30_000;
 
 /// A tree at another host. Dropping it and all that was opened in it ends the connection.
 #[derive(Debug)]
 pub struct RemoteSource {
     shared: Arc<Shared>,
     root: RemoteRoot,
-    /// When the root was opened and looked at; `None`: it was perhaps only looked at.
-    opened: Option<SystemTime>,
+    /// When the root was opened and looked at, by [`boot_clock_ms`]; `None`: it was perhaps only looked at.
+    opened_ms: Option<u64>,
     round_trip: Duration,
 }
 
@@ -180,8 +181,8 @@ impl RemoteSource {
         // A clock that was set meanwhile says nothing.
         let round_trip = times.1.duration_since(times.0).unwrap_or_default();
         // A host tells its clock once it has opened the root.
-        let opened = clock.map(|_| times.1);
-        Self { shared: Arc::new(shared), root, opened, round_trip }
+        let opened_ms = clock.map(|_| boot_clock_ms());
+        Self { shared: Arc::new(shared), root, opened_ms, round_trip }
     }
 
     fn directory(
@@ -208,8 +209,8 @@ impl RemoteSource {
     fn root_just_seen(&self, at: &TreePath, follows: bool) -> Option<(DirectoryAt, Metadata)> {
         let metadata = self.root.metadata.clone();
         let is_root = metadata.kind == EntryKind::Directory && *at == TreePath::root();
-        let age = self.opened.and_then(|opened| opened.elapsed().ok());
-        let is_fresh = self.lost().is_none() && age.is_some_and(|age| age <= FRESH);
+        let age = self.opened_ms.map(|opened| boot_clock_ms().saturating_sub(opened));
+        let is_fresh = self.lost().is_none() && age.is_some_and(|age| age <= FRESH_MS);
         let counts = is_root && !follows && is_fresh;
         let at = DirectoryAt { path: at.clone(), follows, identity: metadata.identity };
         counts.then_some((at, metadata))

@@ -224,7 +224,7 @@ pub trait RemoteDirectory: Debug + Send + Sync {
     /// It is not there, or the directory cannot be searched.
     fn look(&self, name: &[u8], follows: bool) -> Result<Seen, EntryError>;
 
-    /// Looks at many entries at once, as they are now.
+    /// Looks at many entries at once, as they are now: nothing that was told before is used.
     ///
     /// # Errors
     /// They cannot be asked for. Errors within are those of single entries.
@@ -232,9 +232,7 @@ pub trait RemoteDirectory: Debug + Send + Sync {
         &self,
         names: &[&[u8]],
         follows: bool,
-    ) -> Result<Vec<Result<Seen, EntryError>>, EntryError> {
-        Ok(names.iter().map(|name| self.look(name, follows)).collect())
-    }
+    ) -> Result<Vec<Result<Seen, EntryError>>, EntryError>;
 
     /// These entries will be looked at soon: what is not known of them from a list is asked for at once. `follows`: they will be
     /// looked at through symbolic links.

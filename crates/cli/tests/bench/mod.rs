@@ -43,6 +43,12 @@ pub fn wait_for_fault(handle: &FaultFsHandle) {
     eventually("a request", || handle.counters().rules_fired.iter().sum::<u64>() > 0);
 }
 
+/// Waits until so much time has passed: answers that are older do not count.
+pub fn let_pass(time: Duration) {
+    let began = Instant::now();
+    eventually("time to pass", || began.elapsed() > time);
+}
+
 /// A scratch directory; the program runs in it, so that tests may name relative paths.
 pub struct Bench {
     pub dmover: Dmover,

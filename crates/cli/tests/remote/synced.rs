@@ -1,8 +1,11 @@
 //! `sync` between hosts does what it does on one host.
-use super::bench::{PROGRAM, eventually};
+use super::bench::{PROGRAM, eventually, let_pass, wait_for_fault};
 use super::ends::{Ends, LOCAL, WAYS, assert_idle, assert_lines, count, done, ends};
 use dmover_testkit::compare::{CompareOptions, compare, rsync_check};
+use dmover_testkit::faultfs::{Action, Config, FaultFs, Op, Rule};
+use dmover_testkit::skip;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 const MUTATE: &str = include_str!("../../../testkit/python/mutate_tree.py");
 
@@ -177,14 +180,52 @@ fn deletes_ask_a_far_source_about_many_names_at_once() {
 fn a_name_that_is_back_at_a_far_source_is_not_deleted() {
     let ends = ends!();
     let bench = &ends.bench;
-    bench.sh("mkdir -p s/d d/d; head -c 4M /dev/urandom > s/d/large; touch d/d/{back,gone,other}");
+    bench.sh("mkdir -p s/{d,e} d/{d,e}; head -c 4M /dev/urandom > s/d/large
+        touch d/{d,e}/{back,gone,other}");
     let line = "sync --json --yes --delete=delay --split-size=1M --bwlimit=1M";
     let running = ends.start_job(WAYS[0], line, ("s/", "d/"));
     // Names are deleted when all content is there, and looked for before.
     eventually("the large file to begin", || !bench.sh("find d -name '.dmover-*'").is_empty());
-    bench.sh("touch s/d/back");
+    bench.sh("touch s/d/back s/e/other");
     running.finish().unwrap().expect_code(0);
-    assert_eq!(bench.sh("ls d/d"), "back\nlarge\n");
+    assert_eq!(bench.sh("ls d/d d/e"), "d/d:\nback\nlarge\n\nd/e:\nother\n");
+}
+
+/// Names that are asked about at once are not counted at once.
+#[test]
+fn deletes_on_the_way_stop_at_the_limit() {
+    let ends = ends!();
+    let bench = &ends.bench;
+    bench.sh("mkdir s d; touch s/keep d/{101..160}");
+    let line = "sync --json --delete=during --max-delete=50";
+    let run = ends.job(WAYS[0], line, ("s/", "d/")).expect_code(5);
+    assert_eq!(count(&run, "entries_deleted"), 50);
+    assert_eq!(bench.sh("ls d | wc -l").trim(), "11");
+}
+
+/// Answers about many names at once do not outlive what they were about.
+#[test]
+fn deletes_look_at_a_far_source_again_after_a_second() {
+    for when in ["delay", "during", "after"] {
+        let ends = ends!();
+        let bench = &ends.bench;
+        bench.sh("mkdir -p s/{d,e} backing/{d,e} faulty; touch backing/{d,e}/{1..9}");
+        let config = Config { threads: 8, ..Config::default() };
+        let Ok(handle) = FaultFs::mount(&bench.at("backing"), &bench.at("faulty"), config) else {
+            skip!("no FUSE");
+        };
+        handle.set_rules(&[Rule::new(Op::Unlink, Action::Hang { duration_ms: 60_000 })]).unwrap();
+        let line = format!("sync --json --yes -j1 --delete={when}");
+        let running = ends.start_job(WAYS[0], &line, ("s/", "faulty/"));
+        wait_for_fault(&handle);
+        // One of the directories is another one by now, and what the other one lacked is there.
+        bench.sh("mv s/d old; mkdir s/d; touch s/d/{1..9} s/e/{1..9}");
+        let_pass(Duration::from_millis(1100));
+        handle.release_hangs();
+        let run = running.finish().unwrap();
+        let left = bench.sh("ls backing/d backing/e | grep -c '^[0-9]'");
+        assert_eq!(left.trim(), "17", "{when}: {}", run.tell());
+    }
 }
 
 /// Only a young change can be one that the last pass has not seen: the clocks of both hosts were compared in both passes.

@@ -1,9 +1,10 @@
 //! Deletes: what goes, what stays, and why.
 use super::Bench;
-use super::bench::{eventually, is_root, snapshot, wait_for_fault};
+use super::bench::{eventually, is_root, let_pass, snapshot, wait_for_fault};
 use dmover_testkit::faultfs::{Action, Op, Rule, When};
 use dmover_testkit::image::{FileSystem, Image};
 use dmover_testkit::skip;
+use std::time::Duration;
 
 /// Two equal trees, and things that only the second one has.
 fn trees(bench: &Bench) {
@@ -587,6 +588,27 @@ fn what_comes_back_or_changes_before_it_goes_stays() {
     handle.set_rules(&[]).unwrap();
     bench.sync("--delete a faulty", 0);
     assert_eq!(bench.rsync("a", "backing"), "");
+}
+
+/// A delete that takes its time may not let the others go by what was there before.
+#[test]
+fn names_of_an_exchanged_directory_stay() {
+    for (when, names) in [("delay", "d"), ("delay", "d/z"), ("during", "d/z"), ("after", "d")] {
+        let test = "names_of_an_exchanged_directory_stay";
+        let Some((handle, bench)) = Bench::faulty() else { return skip::skipped(test, "no FUSE") };
+        bench.sh(&format!("mkdir -p a/d; touch a/keep; cp -a a/. backing; mkdir -p backing/{names}; touch backing/{names}/{{1..9}}"));
+        handle.set_rules(&[Rule::new(Op::Unlink, Action::Hang { duration_ms: 60_000 })]).unwrap();
+        let delete = format!("--delete={when}");
+        let words = ["sync", "--json", "--yes", "-j1", &delete, "a", "faulty"];
+        let running = bench.dmover.start(words).unwrap();
+        wait_for_fault(&handle);
+        bench.sh(&format!("mv a/d old; mkdir -p a/{names}; touch a/{names}/{{1..9}}"));
+        let_pass(Duration::from_millis(1100));
+        handle.release_hangs();
+        let run = running.finish().unwrap();
+        let left = bench.sh(&format!("ls backing/{names} | wc -l"));
+        assert_eq!(left.trim(), "8", "{when} {names}: {}", run.tell());
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use dmover_local::trash::{Gone, is_trash_of_both};
 use dmover_model::{
     Action, DeleteWhen, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, ExtraName,
     ExtraNames, Identity, Item, Metadata, Name, NewTask, OnTheWay, Operation, Parent, PathBytes,
-    ScanNames, Side, TaskKind, TreePath,
+    ScanNames, Side, TaskKind, TreePath, WithheldReason,
 };
 use dmover_observe::Counter;
 use dmover_plan::itemize;
@@ -57,16 +57,28 @@ pub(crate) fn collect_extra(mover: &mut Mover<'_>, level: &DirectoryPair, seen: 
     if is_in_trash(mover.engine, level) {
         return;
     }
-    let mut found = Vec::new();
+    let (mut tops, mut found) = (Vec::new(), Vec::new());
     let folds = level.target.as_ref().is_some_and(|target| target.folds_case);
     let known = |name: &[u8]| seen.has_alike(&level.source, folds, name);
+    let delays = deletes_when(mover.engine) != Some(DeleteWhen::During);
     let walked = extra::walk_extra(mover, level, &known, &mut |mover, extra| {
-        // The names of one top are passed on together, so that no directory is deleted before its contents. A source on another host
-        // is asked about many at once.
-        let are_many = !level.source.is_remote() || count(&found) >= presence::ASKED_MAX;
-        hand_over(mover, &mut found, extra.at.is_root() && are_many);
+        // The names of one top are passed on together, so that no directory is deleted before its contents.
+        let is_top = extra.at.is_root();
+        if delays || !level.source.is_remote() {
+            hand_over(mover, &mut found, is_top);
+        } else if is_top {
+            // A source on another host is asked about many at once.
+            tops.push(std::mem::take(&mut found));
+            if count(tops.iter().flatten()) >= presence::ASKED_MAX {
+                delete_now(mover, std::mem::take(&mut tops));
+            }
+        }
         note_extra(mover.engine, level, &extra, &mut found, false)
     });
+    if !tops.is_empty() {
+        tops.push(std::mem::take(&mut found));
+        delete_now(mover, tops);
+    }
     hand_over(mover, &mut found, true);
     if let Err(error) = walked {
         mover.engine.error(error);
@@ -238,43 +250,61 @@ fn note_extra(
     found.kind == EntryKind::Directory
 }
 
-fn count(found: &[ExtraNames]) -> usize {
-    found.iter().map(|extra| extra.names.len()).sum()
+fn count<'n>(found: impl IntoIterator<Item = &'n ExtraNames>) -> usize {
+    found.into_iter().map(|extra| extra.names.len()).sum()
+}
+
+fn deletes_when(engine: &Engine) -> Option<DeleteWhen> {
+    engine.spec.delete_policy().map(|delete| delete.when)
 }
 
 /// Passes found names on if they are many, or `whole`: a top and everything below it.
 fn hand_over(mover: &mut Mover<'_>, found: &mut Vec<ExtraNames>, whole: bool) {
-    let names = count(found);
-    if mover.engine.spec.delete_policy().map(|delete| delete.when) != Some(DeleteWhen::During) {
-        if names >= NAMES_MAX || whole {
+    if deletes_when(mover.engine) != Some(DeleteWhen::During) {
+        if count(&*found) >= NAMES_MAX || whole {
             leave_for_the_end(mover, found);
         }
-        return;
+    } else if whole && !found.is_empty() {
+        delete_now(mover, vec![std::mem::take(found)]);
     }
-    if whole && !found.is_empty() {
-        let mut found = std::mem::take(found);
-        found.sort_by_key(|extra| std::cmp::Reverse(extra.depth()));
-        match mover.engine.pass.guard.on_the_way(mover.engine, names as u64) {
-            OnTheWay::Go => run(mover, &found),
-            OnTheWay::Wait => leave_for_the_end(mover, &mut found),
-            OnTheWay::Stay(reason) => extra::guard::withhold(mover.engine, &found, &reason),
+}
+
+/// Deletes names if they may go now: all of them, or if that is too many, one top with everything below it after the other.
+fn delete_now(mover: &mut Mover<'_>, tops: Vec<Vec<ExtraNames>>) {
+    let names = count(tops.iter().flatten()) as u64;
+    match mover.engine.pass.guard.on_the_way(mover.engine, names) {
+        OnTheWay::Stay(WithheldReason::Limit(_)) if tops.len() > 1 => {
+            for top in tops.into_iter().filter(|top| !top.is_empty()) {
+                delete_now(mover, vec![top]);
+            }
         }
+        OnTheWay::Go => {
+            let mut found = tops.concat();
+            found.sort_by_key(|extra| std::cmp::Reverse(extra.depth()));
+            run(mover, &found);
+        }
+        OnTheWay::Wait => leave_for_the_end(mover, &mut tops.concat()),
+        OnTheWay::Stay(reason) => extra::guard::withhold(mover.engine, &tops.concat(), &reason),
     }
 }
 
 /// Reports names to delete at the end, if that is allowed.
 fn leave_for_the_end(mover: &mut Mover<'_>, found: &mut Vec<ExtraNames>) {
+    // A source on another host is asked about all names of a group at once. Here each group has its directories opened, right before.
+    let joins = mover.engine.spec.sources_are_remote;
     for extra in found.drain(..) {
         match mover.report.outcome.extra.last_mut() {
             Some(last)
-                if last.names.len() + extra.names.len() <= NAMES_MAX && last.is_beside(&extra) =>
+                if joins
+                    && last.names.len() + extra.names.len() <= NAMES_MAX
+                    && last.is_beside(&extra) =>
             {
                 last.names.extend(extra.names);
             }
             _ => mover.report.outcome.extra.push(extra),
         }
     }
-    if count(&mover.report.outcome.extra) >= NAMES_MAX {
+    if count(&*mover.report.outcome.extra) >= NAMES_MAX {
         mover.report.flush();
     }
 }
@@ -298,49 +328,10 @@ fn delete_names(
     (extra, later): (&ExtraNames, &[ExtraNames]),
     presence: &mut Option<Presence>,
 ) -> Result<(), EntryError> {
-    let engine = mover.engine;
-    if let Some(reason) = engine.pass.guard.unmounted(engine).filter(|_| !extra.in_the_way) {
-        extra::guard::withhold(engine, std::slice::from_ref(extra), &reason);
-        return Ok(());
-    }
-    let at = &extra.directory;
-    let root = engine.root(at.root)?;
-    let place = at.path.join_path(&extra.below);
-    let shown = |name: &Name| root.destination_path(&place, name.as_bytes());
-    let Some(target) = directory_pair::open_target(engine, &root, &place, extra.holder)? else {
-        return Ok(());
-    };
-    let presence = match presence.take().filter(|known| known.serves(extra)) {
-        Some(known) => presence.insert(known),
-        None => {
-            let follows = engine.spec.follows_links();
-            presence.insert(Presence::of(&engine.end, &root, extra, follows)?)
-        }
-    };
     let mut gone = false;
-    for (number, name) in extra.names.iter().enumerate() {
-        if engine.control.is_stopping() {
-            engine.error(cancelled(shown(&name.name)));
-            continue;
-        }
-        engine.resources.limits.operation(&engine.control, mover.lease);
-        mover.lease.extend();
-        let next = extra.names[number..].iter().map(|name| (extra, name));
-        let rest = later.iter().take_while(|later| later.directory == extra.directory);
-        let rest = rest.flat_map(|later| later.names.iter().map(move |name| (later, name)));
-        let next = next.chain(rest).map(|(extra, name)| at_source(extra, name));
-        let found = presence.find(&engine.end, at_source(extra, name), next);
-        let going = Going { name, path: shown(&name.name), place: &place };
-        let deleted = found
-            .map(|found| is_back(found.as_ref(), extra))
-            .and_then(|back| if back { Ok(false) } else { delete(mover, &target, &going) });
-        match deleted {
-            Ok(true) => gone = true,
-            Ok(false) => {}
-            Err(error) => engine.error(error),
-        }
-    }
-    if gone && !engine.spec.policy.dry_run {
+    let ended = delete_each(mover, (extra, later), presence, &mut gone);
+    if gone && !mover.engine.spec.policy.dry_run {
+        let at = &extra.directory;
         if extra.below.is_root() {
             mover.report.mark_dirty(at);
         }
@@ -349,6 +340,68 @@ fn delete_names(
             let names = ScanNames::Listed(names);
             let kind = TaskKind::Scan { directory: at.clone(), names };
             mover.report.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+        }
+    }
+    ended
+}
+
+/// `gone`: whether at least one name was deleted.
+fn delete_each(
+    mover: &mut Mover<'_>,
+    (extra, later): (&ExtraNames, &[ExtraNames]),
+    presence: &mut Option<Presence>,
+    gone: &mut bool,
+) -> Result<(), EntryError> {
+    let engine = mover.engine;
+    let at = &extra.directory;
+    let root = engine.root(at.root)?;
+    let place = at.path.join_path(&extra.below);
+    let shown = |name: &Name| root.destination_path(&place, name.as_bytes());
+    let mut opened: Option<TargetDirectory> = None;
+    for (number, name) in extra.names.iter().enumerate() {
+        if engine.control.is_stopping() {
+            engine.error(cancelled(shown(&name.name)));
+            continue;
+        }
+        engine.resources.limits.operation(&engine.control, mover.lease);
+        mover.lease.extend();
+        // Either directory may have been exchanged while a name took its time.
+        let target = match opened.take().filter(|_| presence.as_ref().is_some_and(|p| !p.is_old()))
+        {
+            Some(target) => opened.insert(target),
+            None => {
+                let unmounted = engine.pass.guard.unmounted(engine);
+                if let Some(reason) = unmounted.filter(|_| !extra.in_the_way) {
+                    let names = extra.names[number..].to_vec();
+                    let left = ExtraNames { names, ..extra.clone() };
+                    extra::guard::withhold(engine, &[left], &reason);
+                    return Ok(());
+                }
+                let target = directory_pair::open_target(engine, &root, &place, extra.holder)?;
+                let Some(target) = target else { return Ok(()) };
+                if !presence.as_ref().is_some_and(|known| known.serves(extra)) {
+                    let follows = engine.spec.follows_links();
+                    // One that cannot be opened again is of no use.
+                    *presence = None;
+                    *presence = Some(Presence::of(&engine.end, &root, extra, follows)?);
+                }
+                opened.insert(target)
+            }
+        };
+        let Some(presence) = presence.as_mut() else { return Ok(()) };
+        let next = extra.names[number..].iter().map(|name| (extra, name));
+        let rest = later.iter().take_while(|later| later.directory == extra.directory);
+        let rest = rest.flat_map(|later| later.names.iter().map(move |name| (later, name)));
+        let next = next.chain(rest).map(|(extra, name)| at_source(extra, name));
+        let found = presence.find(&engine.end, at_source(extra, name), next);
+        let going = Going { name, path: shown(&name.name), place: &place };
+        let deleted = found
+            .map(|found| is_back(found.as_ref(), extra))
+            .and_then(|back| if back { Ok(false) } else { delete(mover, target, &going) });
+        match deleted {
+            Ok(true) => *gone = true,
+            Ok(false) => {}
+            Err(error) => engine.error(error),
         }
     }
     Ok(())

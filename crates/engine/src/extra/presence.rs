@@ -1,28 +1,31 @@
 //! What a source has under names that are to be deleted at the destination.
+use dmover_host::boot_clock_ms;
 use dmover_local::end::LocalEnd;
 use dmover_local::root::Root;
 use dmover_model::{DirectoryRef, EntryError, ErrorClass, ExtraNames, Metadata, Operation, Side};
-use dmover_schedule::time::Instant;
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
 use crate::directory_pair::SourceDirectory;
 
 /// How many names a source on another host is asked for at once.
 pub(super) const ASKED_MAX: usize = 64;
-/// How long its answers count. One that is asked for each name right before it is deleted is as old as a round trip.
-const MOMENT: Duration = Duration::from_secs(1);
+/// How many names are looked through for these: most of them may be below one name.
+const LOOKED_THROUGH_MAX: usize = 16 * ASKED_MAX;
+/// How long an opened directory and its answers count. An answer for each name right before it is deleted is as old as a round trip.
+const MOMENT_MS: u64 = 1000;
 
 /// An answer, for each name that was asked for.
 type Found = Result<Option<Metadata>, EntryError>;
 
-/// A directory of the source that is read anew: what holds the names may be back, and then they are not extra any more.
+/// A directory of the source, opened again by its path: another one may be there by now, and names may be back, which are not extra
+/// any more.
 pub(super) struct Presence {
     directory: DirectoryRef,
     source: SourceDirectory,
-    /// What another host has answered, and when it was asked.
+    /// When it was opened, by a clock that goes on while the host is suspended.
+    opened_ms: u64,
+    /// What another host has answered since then.
     found: HashMap<Vec<u8>, Found>,
-    since: Instant,
 }
 
 impl Presence {
@@ -37,6 +40,7 @@ impl Presence {
         follows: bool,
     ) -> Result<Self, EntryError> {
         let at = &extra.directory;
+        let opened_ms = boot_clock_ms();
         let source = end.open_source_anew(&root.source, &at.path, follows)?;
         if source.metadata.identity != at.source {
             let words = "another directory has replaced this one";
@@ -44,12 +48,17 @@ impl Presence {
             let path = root.source_path(&at.path, b"");
             return Err(EntryError::plain(side, Operation::Open, class, path, words));
         }
-        Ok(Self { directory: at.clone(), source, found: HashMap::new(), since: Instant::now() })
+        Ok(Self { directory: at.clone(), source, opened_ms, found: HashMap::new() })
+    }
+
+    /// Whether it has to be opened again.
+    pub fn is_old(&self) -> bool {
+        boot_clock_ms().saturating_sub(self.opened_ms) > MOMENT_MS
     }
 
     /// Whether it is of use for other names. One of this host is opened again, which costs little.
     pub fn serves(&self, extra: &ExtraNames) -> bool {
-        self.source.is_remote() && self.directory == extra.directory
+        self.source.is_remote() && self.directory == extra.directory && !self.is_old()
     }
 
     /// What the source has under a name. `next`: this name, and those that will be asked for after it.
@@ -65,16 +74,12 @@ impl Presence {
         if !self.source.is_remote() {
             return end.present(&self.source, name);
         }
-        if self.since.elapsed() > MOMENT {
-            self.found.clear();
-        }
         if let Some(found) = self.found.get(name) {
             return found.clone();
         }
         let mut known = HashSet::new();
-        let names: Vec<&[u8]> = next.filter(|name| known.insert(*name)).take(ASKED_MAX).collect();
-        // Answers are as old as their request.
-        (self.since, self.found) = (Instant::now(), HashMap::new());
+        let next = next.take(LOOKED_THROUGH_MAX).filter(|name| known.insert(*name));
+        let names: Vec<&[u8]> = next.take(ASKED_MAX).collect();
         let found = end.all_present(&self.source, &names)?;
         self.found.extend(names.iter().map(|name| name.to_vec()).zip(found));
         match self.found.get(name) {

@@ -218,6 +218,14 @@ impl RemoteDirectory for Directory {
         })
     }
 
+    fn look_at_all(
+        &self,
+        names: &[&[u8]],
+        follows: bool,
+    ) -> Result<Vec<Result<Seen, EntryError>>, EntryError> {
+        Ok(names.iter().map(|name| self.look(name, follows)).collect())
+    }
+
     fn open_file(&self, name: &[u8], follows: bool) -> Result<Arc<dyn RemoteFile>, EntryError> {
         let mut file = self.below(name, follows, READ)?;
         for _ in 0..RACY_WAITS_MAX {

@@ -1,5 +1,7 @@
 //! What may have changed places after it was copied or renamed, and must not be recorded as equal.
 use dmover_model::{CatalogEntry, Object, Segment, TreePath};
+use rusqlite::params;
+use std::collections::HashMap;
 
 use super::Survey;
 use crate::catalog::Boxed;
@@ -12,20 +14,42 @@ impl Survey {
         if !self.has_moved {
             return Ok(());
         }
-        let sql = "SELECT * FROM move WHERE to_parent = ?1 AND state = 2";
-        let moved = self.rows(sql, [segment.state.object.inode as i64])?;
-        let is_other = |entry: &CatalogEntry| {
-            let same_copy = |row: &&MoveRow| row.entry.copy == entry.copy;
-            let here = |row: &&MoveRow| row.to_name == entry.name.as_bytes();
-            let mut rows = moved.iter().filter(here).filter(same_copy);
-            rows.any(|row| row.entry.source != entry.source)
-        };
-        let others: Vec<_> = segment.entries.extract_if(.., |entry| is_other(entry)).collect();
-        for entry in others {
-            segment.settled = false;
-            self.doubt_late(&segment.path.join(entry.name.as_bytes()))?;
+        let above = segment.state.object.inode as i64;
+        let moved = self.moved_into(above, segment.entries.len())?;
+        for entry in std::mem::take(&mut segment.entries) {
+            let name = entry.name.as_bytes();
+            let is_other =
+                |row: &MoveRow| row.entry.source != entry.source && row.entry.copy == entry.copy;
+            let found = match &moved {
+                Some(moved) => moved.get(name).is_some_and(|rows| rows.iter().any(is_other)),
+                None => {
+                    let sql =
+                        "SELECT * FROM move WHERE to_parent = ?1 AND to_name = ?2 AND state = 2";
+                    self.rows(sql, params![above, name])?.iter().any(is_other)
+                }
+            };
+            if found {
+                segment.settled = false;
+                self.doubt_late(&segment.path.join(name))?;
+            } else {
+                segment.entries.push(entry);
+            }
         }
         Ok(())
+    }
+
+    /// What was renamed into a directory, by name; `None`: these are more than `most`.
+    fn moved_into(&self, above: i64, most: usize) -> Boxed<Option<HashMap<Vec<u8>, Vec<MoveRow>>>> {
+        let sql = "SELECT * FROM move WHERE to_parent = ?1 AND state = 2 LIMIT ?2";
+        let rows = self.rows(sql, params![above, most as i64 + 1])?;
+        if rows.len() > most {
+            return Ok(None);
+        }
+        let mut moved: HashMap<_, Vec<MoveRow>> = HashMap::new();
+        for row in rows {
+            moved.entry(row.to_name.clone()).or_default().push(row);
+        }
+        Ok(Some(moved))
     }
 
     /// Removes from a segment the directories that have replaced others after those were copied.
