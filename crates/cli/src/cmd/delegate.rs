@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 
 use super::destination_hosts::{DestinationHosts, Source};
-use super::remote::{LOGIN_WITHIN, connect_options};
+use super::remote::{LOGIN_WITHIN, connect_options, options_beside_movers, refuse_for_movers};
 use super::run::failed;
 use crate::args::{FleetArgs, JobArgs, OutputArgs, RemoteArgs};
-use crate::config::words_as_typed;
+use crate::config::{parse_alone, words_as_typed};
 use crate::print::{one_line, say, screen};
 use crate::signals;
 
@@ -47,19 +47,47 @@ pub(super) fn run(spec: &JobSpec, remote: &RemoteArgs, limits: &Limits<'_>) -> O
         Ok(Endpoint::Local(_)) => return None,
         Err(error) => return Some(failed(&error)),
     };
-    let refused = limits.refuse(spec).and_then(|()| several_refused(spec, &destination, remote));
-    let stays = !limits.is_detached();
-    let ended =
-        refused.and_then(|()| delegate(spec, &destination, (&connect_options(remote), stays)));
+    let ended = limits.refuse(spec, remote, &destination).and_then(|()| {
+        let options = if limits.is_shared() {
+            options_beside_movers(remote)
+        } else {
+            connect_options(remote)
+        };
+        delegate(spec, &destination, &options, limits)
+    });
     Some(ended.unwrap_or_else(|error| failed(&error)))
 }
 
 impl Limits<'_> {
+    /// Whether movers of a broker do the work.
+    fn is_shared(&self) -> bool {
+        self.fleet.broker.is_some()
+    }
+
     fn is_detached(&self) -> bool {
         self.job.is_some_and(|job| job.detach)
     }
 
-    fn refuse(&self, spec: &JobSpec) -> Result<(), Fatal> {
+    fn refuse(
+        &self,
+        spec: &JobSpec,
+        remote: &RemoteArgs,
+        destination: &RemotePath,
+    ) -> Result<(), Fatal> {
+        self.refuse_of_this_host(spec)?;
+        let is_shared = self.is_shared();
+        if !destination.others.is_empty() {
+            refuse_several(spec, remote, is_shared)?;
+        }
+        if is_shared {
+            refuse_unnamed_broker()?;
+            refuse_for_movers(spec, remote, !are_at(&destination.host, spec)?)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses options about things of this host, where the job does not run.
+    fn refuse_of_this_host(&self, spec: &JobSpec) -> Result<(), Fatal> {
         let Self { output, job, fleet, others } = self;
         if self.is_detached() && !spec.sources_are_remote {
             let message =
@@ -70,7 +98,6 @@ impl Limits<'_> {
             ("--log-file", output.log_file.is_some()),
             ("--errors-to", output.errors_to.is_some()),
             ("--notify", job.is_some_and(|job| job.notify.is_some())),
-            ("--broker", fleet.broker.is_some()),
             ("--metrics", fleet.metrics.is_some()),
         ];
         let given = own.iter().chain(*others).find(|(_, is_given)| *is_given);
@@ -80,19 +107,33 @@ impl Limits<'_> {
     }
 }
 
+/// Refuses a broker that the host of DEST would not know of: it gets the command line, not the files and variables of this host.
+fn refuse_unnamed_broker() -> Result<(), Fatal> {
+    let typed = parse_alone(&words_as_typed()).ok();
+    let verb = typed.as_ref().and_then(|typed| typed.subcommand());
+    let named = verb.and_then(|(_, options)| options.try_get_one::<String>("broker").ok());
+    if named.flatten().is_some() {
+        return Ok(());
+    }
+    let message = "with a DEST on another host, --broker must be on the command line";
+    let hint = "give it there, as the host of DEST reaches the broker; 'submit' and files of this \
+                host cannot";
+    Err(Fatal::refused(message, hint))
+}
+
 /// Refuses what does not work with several hosts that share DEST.
-fn several_refused(
-    spec: &JobSpec,
-    destination: &RemotePath,
-    remote: &RemoteArgs,
-) -> Result<(), Fatal> {
+fn refuse_several(spec: &JobSpec, remote: &RemoteArgs, is_shared: bool) -> Result<(), Fatal> {
+    if is_shared {
+        let message = "--broker does not work with a DEST on several hosts";
+        let hint = "name the host that is to run the job; its movers may be on all of them";
+        return Err(Fatal::refused(message, hint));
+    }
     let given = [
         ("--inplace", spec.policy.inplace),
         ("--data-address", !remote.data_address.is_empty()),
         ("--relay", !remote.relay.is_empty()),
     ];
-    let given = given.iter().find(|(_, is_given)| *is_given);
-    let Some((option, _)) = given.filter(|_| !destination.others.is_empty()) else { return Ok(()) };
+    let Some((option, _)) = given.iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
     let message = format!("{option} does not work with a DEST on several hosts");
     Err(Fatal::refused(message, "omit it, or name one host"))
 }
@@ -111,10 +152,12 @@ impl Sources {
             let message = "--detach does not work with a DEST on several hosts";
             return Err(Fatal::refused(message, "omit it, or name one host"));
         }
+        if are_at(&destination.host, spec)? {
+            return Ok(None);
+        }
         let remote: Vec<RemotePath> = spec.sources.iter().map(there).collect::<Result<_, _>>()?;
-        let is_there = remote.iter().all(|source| source.hosts().eq([&destination.host]));
         let named = remote.into_iter().map(|source| source.typed).collect();
-        Ok((!is_there).then_some(Self { named, served: Vec::new() }))
+        Ok(Some(Self { named, served: Vec::new() }))
     }
 
     /// `None`: all of them are on the host of DEST, which needs nothing from here.
@@ -131,10 +174,10 @@ impl Sources {
                 .collect::<Result<_, Fatal>>()
                 .map(Some);
         }
-        let remote: Vec<RemotePath> = spec.sources.iter().map(there).collect::<Result<_, _>>()?;
-        if remote.iter().all(|source| source.hosts().eq([destination])) {
+        if are_at(destination, spec)? {
             return Ok(None);
         }
+        let remote: Vec<RemotePath> = spec.sources.iter().map(there).collect::<Result<_, _>>()?;
         let follow = spec.selection.follow;
         let connect = |source: &RemotePath| {
             Ok((source.typed.clone(), Source::There(third(source, follow, options)?)))
@@ -210,6 +253,15 @@ fn here(source: &PathBytes, follow: FollowLinks) -> Result<(PathBytes, Source), 
     Ok((named, Source::Here(source.clone(), follow)))
 }
 
+/// Whether all sources are on the host of DEST.
+fn are_at(destination: &RemoteHost, spec: &JobSpec) -> Result<bool, Fatal> {
+    if !spec.sources_are_remote {
+        return Ok(false);
+    }
+    let remote: Vec<RemotePath> = spec.sources.iter().map(there).collect::<Result<_, _>>()?;
+    Ok(remote.iter().all(|source| source.hosts().eq([destination])))
+}
+
 fn there(source: &PathBytes) -> Result<RemotePath, Fatal> {
     match Endpoint::parse(OsStr::from_bytes(&source.0))? {
         Endpoint::Remote(remote) => Ok(remote),
@@ -229,8 +281,10 @@ fn shown_host(typed: &RemotePath) -> PathBytes {
 fn delegate(
     spec: &JobSpec,
     destination: &RemotePath,
-    (options, stays): (&ConnectOptions, bool),
+    options: &ConnectOptions,
+    limits: &Limits<'_>,
 ) -> Result<ExitCode, Fatal> {
+    let (stays, is_shared) = (!limits.is_detached(), limits.is_shared());
     let sources = if stays {
         Sources::of(spec, &destination.host, options)?
     } else {
@@ -253,7 +307,8 @@ fn delegate(
     let job = DelegatedJob {
         words: words_as_typed().iter().map(|word| PathBytes::from(word.as_os_str())).collect(),
         spec: serde_json::to_string(&there).expect("a job has a form in JSON"),
-        typed: spec.sources.clone(),
+        // Movers open the sources by the names of the job, and what they find there has to be the same.
+        typed: if is_shared { there.sources.clone() } else { spec.sources.clone() },
         // What stays draws on no terminal.
         columns: (stays && screen::is_there())
             .then(|| u16::try_from(screen::columns()).unwrap_or(80)),

@@ -20,7 +20,7 @@ use super::elsewhere::about_jobs;
 use super::remote::{LOGIN_WITHIN, VERSION, told, with_head};
 use super::run::{exit, failed};
 use super::{confined, copy, detach, remote, sync, verify};
-use crate::args::{Cli, RemoteArgs, StateArgs, Verb};
+use crate::args::{Cli, FleetArgs, OutputArgs, RemoteArgs, StateArgs, Verb};
 use crate::config;
 use crate::print::{self, failure, say, screen};
 use crate::spec;
@@ -215,7 +215,7 @@ impl Sent {
         config::typed_elsewhere(words, host);
         let read = Read { spec, verb, matches };
         // What stays draws nothing.
-        if let (Some(columns), None) = (job.columns, read.is_left()) {
+        if let (Some(columns), None) = (job.columns, read.left()) {
             screen::is_elsewhere(columns);
         }
         Ok(Self::Job(Box::new(read)))
@@ -255,24 +255,26 @@ fn pass_signals(delegated: &Delegated) -> Result<(), Fatal> {
 }
 
 impl Read {
-    /// The options that send the job into the background; `None`: it ends with the user.
-    fn is_left(&self) -> Option<(StateArgs, RemoteArgs, bool)> {
-        let (job, state, remote, output) = match &self.verb {
-            Verb::Copy(args) => (&args.job, &args.state, &args.remote, &args.output),
-            Verb::Sync(args) => (&args.job, &args.state, &args.remote, &args.output),
-            _ => return None,
-        };
-        job.detach.then(|| (state.clone(), remote.clone(), output.quiet > 0))
+    /// The options of a job that stays without the user; `None`: it ends with the user.
+    fn left(&self) -> Option<(&StateArgs, &RemoteArgs, &FleetArgs, &OutputArgs)> {
+        match &self.verb {
+            Verb::Copy(args) if args.job.detach => {
+                Some((&args.state, &args.remote, &args.fleet, &args.output))
+            }
+            Verb::Sync(args) if args.job.detach => {
+                Some((&args.state, &args.remote, &args.fleet, &args.output))
+            }
+            _ => None,
+        }
     }
 
     fn start(self, delegated: &Delegated, typed: &[PathBytes], others: Vec<String>) -> Left {
-        let left = self.is_left();
-        let is_left = left.is_some();
-        let ended = match left {
-            Some((state, remote, quiet)) => {
+        let is_left = self.left().is_some();
+        let ended = match self.left() {
+            Some((state, remote, fleet, output)) => {
+                let (spec, state, quiet) = (self.spec.clone(), state.clone(), output.quiet > 0);
                 // Nobody stays to connect this host with those of SOURCE.
-                let sources = remote::sources(&self.spec, &remote, None);
-                let spec = self.spec.clone();
+                let sources = remote::sources(&spec, remote, Some(fleet));
                 sources.and_then(|remote| {
                     let run = move || code_of(self.run(remote, None));
                     detach::leave((&state, quiet), &spec, run)

@@ -91,6 +91,39 @@ pub(super) fn movers_streams(spec: &JobSpec, args: &RemoteArgs) -> Option<Stream
 /// Why names of owners are not taken by movers.
 const ONE_NUMBER: &str = "use tables of numbers, --usermap @FILE and --groupmap @FILE: hosts of movers may have different accounts";
 
+/// Refuses what movers of a broker cannot do. `are_remote`: they read the sources from another host.
+pub(super) fn refuse_for_movers(
+    spec: &JobSpec,
+    args: &RemoteArgs,
+    are_remote: bool,
+) -> Result<(), Fatal> {
+    if !spec.policy.names.is_empty() {
+        let message = "names in --usermap and --groupmap do not work with --broker";
+        return Err(Fatal::refused(message, ONE_NUMBER));
+    }
+    let of_one_host = [
+        (
+            "--relay",
+            !args.relay.is_empty(),
+            "omit it: movers connect with the host of SOURCE directly",
+        ),
+        ("--data-from", !args.data_from.is_empty(), "omit it: each mover has addresses of its own"),
+        ("--owners-by-name", spec.policy.owners_by_name, ONE_NUMBER),
+    ];
+    let given = of_one_host.iter().find(|(_, is_given, _)| are_remote && *is_given);
+    let Some((option, _, hint)) = given else { return Ok(()) };
+    let message = format!("{option} does not work with a SOURCE on another host and --broker");
+    Err(Fatal::refused(message, *hint))
+}
+
+/// How the hosts of a job are reached if movers of a broker have connections of their own, which content passes.
+pub(super) fn options_beside_movers(args: &RemoteArgs) -> ConnectOptions {
+    let mut options = connect_options(args);
+    let settings = &mut options.streams.settings;
+    (settings.count, settings.grows) = (settings.count.min(1), false);
+    options
+}
+
 /// What opens the sources of a job; `None`: they are of this host.
 ///
 /// # Errors
@@ -101,33 +134,13 @@ pub(super) fn sources(
     fleet: Option<&FleetArgs>,
 ) -> Result<Option<Arc<dyn RemoteTrees>>, Fatal> {
     let is_shared = fleet.is_some_and(|fleet| fleet.broker.is_some());
-    if is_shared && !spec.policy.names.is_empty() {
-        let message = "names in --usermap and --groupmap do not work with --broker";
-        return Err(Fatal::refused(message, ONE_NUMBER));
+    if is_shared {
+        refuse_for_movers(spec, args, spec.sources_are_remote)?;
     }
     if !spec.sources_are_remote {
         return Ok(None);
     }
-    let of_this_host = [
-        (
-            "--relay",
-            !args.relay.is_empty(),
-            "omit it: movers connect with the host of SOURCE directly",
-        ),
-        ("--data-from", !args.data_from.is_empty(), "omit it: each mover has addresses of its own"),
-        ("--owners-by-name", spec.policy.owners_by_name, ONE_NUMBER),
-    ];
-    let given = of_this_host.iter().find(|(_, is_given, _)| is_shared && *is_given);
-    if let Some((option, _, hint)) = given {
-        let message = format!("{option} does not work with a SOURCE on another host and --broker");
-        return Err(Fatal::refused(message, *hint));
-    }
-    let mut options = connect_options(args);
-    if is_shared {
-        // Content passes the movers.
-        let settings = &mut options.streams.settings;
-        (settings.count, settings.grows) = (settings.count.min(1), false);
-    }
+    let options = if is_shared { options_beside_movers(args) } else { connect_options(args) };
     Ok(Some(opened_with(options, spec)))
 }
 

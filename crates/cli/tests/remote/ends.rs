@@ -103,7 +103,8 @@ impl Ends {
         name
     }
 
-    fn words(&self, line: &str, more: &[OsString]) -> Vec<OsString> {
+    /// The arguments of a verb with options, separated by blanks, and further words.
+    pub fn words(&self, line: &str, more: &[OsString]) -> Vec<OsString> {
         let mut words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         words.splice(1..1, ["--ssh-command".into(), self.ssh().into()]);
         words.extend(more.iter().cloned());

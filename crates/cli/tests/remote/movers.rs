@@ -1,31 +1,54 @@
-//! Movers of a broker that read a SOURCE on another host by connections of their own.
-use super::bench::eventually;
+//! Movers of a broker that read a SOURCE on another host by connections of their own, where the command runs or at a DEST on a
+//! third host.
+use super::bench::{PROGRAM, eventually};
 use super::ends::{self, Ends, Way, assert_idle, count};
-use super::third::{assert_same, summary};
+use super::listening::left;
+use super::third::{assert_same, passed, summary};
 use dmover_testkit::cluster::{NatsServer, Piece, needs};
-use dmover_testkit::lanes::run::{Run, Running};
+use dmover_testkit::lanes::run::{Dmover, Run, Running};
 use dmover_testkit::skip;
 
 const WAY: Way = Way { source: "far:", destination: "" };
+/// The command sees neither end.
+const THIRD: Way = Way { source: "far:", destination: "other:" };
 
-/// A broker here, and movers here that find SOURCE at the host `far` only.
+/// A broker, and movers that find SOURCE at the host `far` only.
 struct Far {
     ends: Ends,
     broker: NatsServer,
+    /// As it runs where the movers are.
+    program: Dmover,
     movers: Vec<Running>,
 }
 
 impl Far {
     fn with(movers: usize, options: &str) -> Self {
+        let ends = Ends::start();
+        let program = Dmover::new(PROGRAM).unwrap().with_state(ends.bench.dmover.state_directory());
         let broker = NatsServer::start_local("").unwrap();
-        let mut far = Self { ends: Ends::start(), broker, movers: Vec::new() };
-        (0..movers).for_each(|_| far.call_mover(options));
-        far
+        Self { ends, broker, program, movers: Vec::new() }.and(movers, options)
+    }
+
+    /// The broker and the movers are at `other`, and the command is at `near`.
+    fn with_elsewhere(movers: usize, options: &str) -> Self {
+        let ends = Ends::with_near_host();
+        let host = ends.cluster.host("other");
+        let broker = NatsServer::start(host, "").unwrap();
+        // They have the key of the user there, who runs the job.
+        let state = ends.home("other", ".local/state/dmover");
+        let program = Dmover::new(PROGRAM).unwrap().wrapped(host.words()).with_state(state);
+        Self { ends, broker, program, movers: Vec::new() }.and(movers, options)
+    }
+
+    fn and(mut self, movers: usize, options: &str) -> Self {
+        (0..movers).for_each(|_| self.call_mover(options));
+        self
     }
 
     fn call_mover(&mut self, options: &str) {
         let line = format!("mover --insecure --broker {} {options}", self.broker.url());
-        let mover = self.ends.start_run(&line, &[]);
+        let words = self.ends.words(&line, &[]);
+        let mover = self.program.start(words).unwrap();
         assert!(mover.wait_for_stderr("waiting for jobs", 1), "{}", mover.stderr_so_far());
         self.movers.push(mover);
     }
@@ -48,14 +71,17 @@ impl Far {
 }
 
 macro_rules! far {
-    ($movers:expr, $options:expr) => {{
+    ($movers:expr, $options:expr) => {
+        far!(with, $movers, $options)
+    };
+    ($with:ident, $movers:expr, $options:expr) => {{
         if let Some(why) = ends::missing() {
             skip!("{why}");
         }
         if let Err(why) = needs(&[Piece::Nats]) {
             skip!("{why}");
         }
-        Far::with($movers, $options)
+        Far::$with($movers, $options)
     }};
 }
 
@@ -156,4 +182,80 @@ fn several_hosts_of_source_serve_all_movers() {
     eventually("agents at both hosts", || far.ends.agents().len() == 6);
     running.finish().unwrap().expect_code(0);
     assert_same(&far.ends);
+}
+
+#[test]
+fn movers_at_a_dest_elsewhere_read_source_themselves() {
+    let far = far!(with_elsewhere, 2, "");
+    tree(&far);
+    let run = |way, line: &str| far.start(way, line).finish().unwrap();
+    let before = passed(&far.ends, "near");
+    let copied = run(THIRD, "copy --json -T --split-size 1M").expect_code(0);
+    assert_same(&far.ends);
+    assert_eq!(far.at_work(), 2);
+    let connection = &summary(&copied)["connections"][0];
+    assert!(connection["content_bytes"].as_u64().unwrap() < 1_000_000, "{connection}");
+    assert_idle(&run(THIRD, "sync --json").expect_code(0));
+    far.ends.bench.sh("printf X | dd of=s/large bs=1 seek=9999999 conv=notrunc status=none; rm s/d/8; mv s/d/10 s/d/new");
+    run(THIRD, "verify").expect_code(1);
+    let synced = run(THIRD, "sync --json --delete --yes").expect_code(0);
+    assert_eq!(count(&synced, "errors"), 0);
+    assert_same(&far.ends);
+    let passed = passed(&far.ends, "near") - before;
+    assert!(passed < 4_000_000, "{passed} bytes passed by the host of the command");
+    // Both ends are at the host of the movers.
+    far.ends.bench.sh("rm -r d");
+    run(Way { source: "other:", destination: "other:" }, "copy --json -T").expect_code(0);
+    assert_same(&far.ends);
+}
+
+#[test]
+fn movers_read_a_source_of_the_command_by_the_name_of_its_host() {
+    let far = far!(with_elsewhere, 1, "");
+    tree(&far);
+    let host = far.ends.cluster.host("gate");
+    let program = Dmover::new(PROGRAM).unwrap().wrapped(host.words());
+    let line = format!("copy --json -T --insecure --broker {}", far.broker.url());
+    let places = [far.ends.at("", "s"), far.ends.at("other:", "d")];
+    program.run(far.ends.words(&line, &places)).unwrap().expect_code(0);
+    assert_same(&far.ends);
+    assert_eq!(far.at_work(), 1);
+}
+
+#[test]
+fn a_job_of_movers_elsewhere_outlives_the_command() {
+    let far = far!(with_elsewhere, 2, "");
+    tree(&far);
+    let run = far.start(THIRD, "copy --detach -T --bwlimit=10M").finish().unwrap().expect_code(0);
+    let id = left(&run);
+    let before = passed(&far.ends, "near");
+    let there = |line: &str| far.ends.run(&format!("{line} {id} --at other"), &[]);
+    there("wait").expect_code(0);
+    assert_same(&far.ends);
+    assert_eq!(far.at_work(), 2);
+    assert!(passed(&far.ends, "near") - before < 1 << 20, "the host of the command was needed");
+}
+
+#[test]
+fn a_broker_that_the_host_of_dest_would_not_know_of_is_refused() {
+    let far = far!(with_elsewhere, 0, "");
+    tree(&far);
+    let refused = |way, line: &str, words: &str| {
+        let run = far.start(way, line).finish().unwrap().expect_code(2);
+        assert!(run.stderr.contains(words), "{}", run.tell());
+        assert!(!far.ends.bench.at("d").exists());
+    };
+    let several = Way { source: "far:", destination: "other,gate:" };
+    refused(several, "copy -T", "--broker does not work with a DEST on several hosts");
+    let no = "does not work with a SOURCE on another host and --broker";
+    refused(THIRD, "copy --relay gate", no);
+    refused(THIRD, "copy --owners-by-name", no);
+    refused(THIRD, "copy --usermap daemon:games", "do not work with --broker");
+    let places = [far.ends.at("far:", "s"), far.ends.at("other:", "d")];
+    let config = far.ends.bench.at("config.toml");
+    std::fs::write(&config, format!("[copy]\nbroker = '{}'\ninsecure = true\n", far.broker.url()))
+        .unwrap();
+    let line = format!("copy --config {}", config.display());
+    let run = far.ends.run(&line, &places).expect_code(2);
+    assert!(run.stderr.contains("--broker must be on the command line"), "{}", run.tell());
 }
