@@ -5,17 +5,20 @@
 use std::fmt::Write as _;
 
 /// Finds dmover where `agent --install` puts it, so that this has an effect where an older one is in PATH, or else in PATH,
-/// and becomes it, with `$a`. The line on standard error says what was
-/// found: without it, nothing that follows can be told from what a login script says.
+/// and runs it, with `$a`. If that fails, a line on standard error says what was found: without it, nothing that was said
+/// before can be told from what a login script says. Not earlier: sshd would send the line by itself, and the greeting only when
+/// the line was acknowledged, a round trip later (Nagle's algorithm).
 const FIND: &str = "p=$HOME/.local/bin/dmover; \
     if [ -f \"$p\" ]; then :; else p=$(command -v dmover 2>/dev/null) || p=; fi; \
-    if [ -f \"$p\" ]; then echo \"dmover-agent: $p on $(uname -s -m)\" >&2; exec \"$p\" agent $a; fi; \
-    echo \"dmover-agent: none\" >&2; exit 127";
+    if [ -f \"$p\" ]; then \"$p\" agent $a && exit 0; c=$?; ";
 
 /// The same with a path that the user named; a name without a slash is looked up in PATH.
 const NAMED: &str = "p=$(printf \"%bx\" \"$1\"); p=${p%x}; \
     case $p in */*) ;; *) q=$(command -v \"$p\" 2>/dev/null) && p=$q ;; esac; \
-    if [ -e \"$p\" ]; then echo \"dmover-agent: $p on $(uname -s -m)\" >&2; exec \"$p\" agent $a; fi; \
+    if [ -e \"$p\" ]; then \"$p\" agent $a && exit 0; c=$?; ";
+
+/// How either ends. What was said before may be half a line.
+const TELL: &str = "echo >&2; echo \"dmover-agent: $p on $(uname -s -m)\" >&2; exit $c; fi; \
     echo \"dmover-agent: none\" >&2; exit 127";
 
 /// How the agent is started that serves a connection.
@@ -36,14 +39,14 @@ pub(crate) fn stream_to(port: u16, agent: Option<&[u8]>) -> String {
 
 fn with(how: &str, agent: Option<&[u8]>) -> String {
     match agent {
-        None => command(&[how, FIND].concat(), &[]),
+        None => command(&[how, FIND, TELL].concat(), &[]),
         Some(path) => {
             let path = path.strip_prefix(b"~/").map_or_else(
                 || path.to_vec(),
                 // The shell begins in the home directory. With a slash, it is not looked up in PATH.
                 |below| [b"./", below].concat(),
             );
-            command(&[how, NAMED].concat(), &[&path])
+            command(&[how, NAMED, TELL].concat(), &[&path])
         }
     }
 }
@@ -89,10 +92,10 @@ mod tests {
         run.output().unwrap()
     }
 
-    /// A program that says how it was called.
+    /// A program that says how it was called, and fails if it can.
     fn place(path: &Path) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, "#!/bin/sh\necho \"$0 $*\"\n").unwrap();
+        std::fs::write(path, "#!/bin/sh\necho \"$0 $*\"\n! [ -e fails ]\n").unwrap();
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
@@ -127,8 +130,16 @@ mod tests {
                 let shown = installed.display();
                 let said = String::from_utf8(output.stdout).unwrap();
                 assert_eq!(said, format!("{shown} agent --stdio\n"), "{shell}");
+                assert!(output.status.success() && output.stderr.is_empty(), "{shell}");
+                std::fs::write(home.path().join("fails"), "").unwrap();
+                let output = run(shell, &agent(None), home.path(), &path);
                 let noted = String::from_utf8(output.stderr).unwrap();
-                assert!(noted.starts_with(&format!("{MARK}{shown} on Linux ")), "{shell}: {noted}");
+                assert!(
+                    noted.starts_with(&format!("\n{MARK}{shown} on Linux ")),
+                    "{shell}: {noted}"
+                );
+                assert_eq!(output.status.code(), Some(1), "{shell}");
+                std::fs::remove_file(home.path().join("fails")).unwrap();
             }
         }
     }

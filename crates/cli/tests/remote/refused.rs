@@ -47,12 +47,9 @@ fn options_that_need_a_host_of_their_own_are_refused() {
     let ends = ends!();
     ends.bench.sh("mkdir s; echo 1 > s/f");
     for (line, option) in [
-        ("copy --broker=nats://127.0.0.1:9", "--broker"),
         ("copy --log-file=log", "--log-file"),
         ("copy --errors-to=errors", "--errors-to"),
         ("sync --watch", "--watch"),
-        ("sync --broker=nats://127.0.0.1:9", "--broker"),
-        ("verify --broker=nats://127.0.0.1:9", "--broker"),
     ] {
         assert_refused(&ends.job(TO_FAR, line, ("s", "d")), &[option]);
     }

@@ -6,8 +6,7 @@ use dmover_wire::streams::RelayedWay;
 use rustls::ClientConfig;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use super::handshake::{self, HANDSHAKE_WITHIN};
@@ -51,13 +50,26 @@ pub(crate) struct Dialer {
     pub(super) options: StreamOptions,
 }
 
-/// What has become of an attempt; `None`: another way was faster.
-type Opened = (Way, io::Result<Option<Arc<Stream>>>);
+/// What has become of an attempt.
+enum Step {
+    /// Whoever is there has accepted the connection; it is not known yet who that is.
+    Accepted,
+    Opened,
+    /// Another way was faster.
+    NotNeeded,
+    Failed(io::Error),
+}
+
+/// The same, as the thread of the attempt tells it.
+enum Told {
+    Accepted,
+    Ended(io::Result<Option<Arc<Stream>>>),
+}
 
 /// What one round of attempts knows.
 struct Attempts {
-    sender: mpsc::Sender<Opened>,
-    ended: mpsc::Receiver<Opened>,
+    sender: mpsc::Sender<(Way, Told)>,
+    told: mpsc::Receiver<(Way, Told)>,
     /// Ways that are being tried.
     pending: Vec<Way>,
     /// Streams that were opened.
@@ -66,22 +78,26 @@ struct Attempts {
 
 impl Attempts {
     fn new() -> Self {
-        let (sender, ended) = mpsc::channel();
-        Self { sender, ended, pending: Vec::new(), open: Vec::new() }
+        let (sender, told) = mpsc::channel();
+        Self { sender, told, pending: Vec::new(), open: Vec::new() }
     }
 
-    /// The next attempt that has ended within this time, and whether it has opened a stream.
-    fn next_within(&mut self, limit: Duration) -> Option<(Way, io::Result<bool>)> {
-        let (way, result) = self.ended.recv_timeout(limit).ok()?;
+    /// The next step of an attempt, within this time.
+    fn next_within(&mut self, limit: Duration) -> Option<(Way, Step)> {
+        let (way, told) = self.told.recv_timeout(limit).ok()?;
+        let Told::Ended(result) = told else { return Some((way, Step::Accepted)) };
         if let Some(at) = self.pending.iter().position(|pending| *pending == way) {
             self.pending.swap_remove(at);
         }
-        let result = result.map(|stream| {
-            let is_open = stream.is_some();
-            self.open.extend(stream.map(|stream| (way.clone(), stream)));
-            is_open
-        });
-        Some((way, result))
+        let step = match result {
+            Ok(Some(stream)) => {
+                self.open.push((way.clone(), stream));
+                Step::Opened
+            }
+            Ok(None) => Step::NotNeeded,
+            Err(error) => Step::Failed(error),
+        };
+        Some((way, step))
     }
 
     /// Forgets streams that have ended. Answers with the ways of those that ended soon after they were opened.
@@ -89,6 +105,11 @@ impl Attempts {
         let ended = self.open.extract_if(.., |(_, stream)| stream.is_over());
         let early = ended.filter(|(_, stream)| stream.has_ended_early());
         early.map(|(way, _)| way).collect()
+    }
+
+    /// Waits no more for attempts on alternatives of a way that works: whoever has accepted them may take long.
+    fn forget_alternatives(&mut self, ways: &Ways, way: &Way) {
+        self.pending.retain(|pending| pending == way || !ways.are_alternatives(pending, way));
     }
 
     /// How many streams a way has.
@@ -151,10 +172,9 @@ impl Dialer {
             }
             // Each by itself: one that hangs holds up no other one.
             match attempts.next_within(LOOK_EVERY) {
-                None => {}
-                Some((way, Ok(true))) => ways.worked(&way),
-                Some((_, Ok(false))) => {}
-                Some((way, Err(error))) => {
+                None | Some((_, Step::Accepted | Step::NotNeeded)) => {}
+                Some((way, Step::Opened)) => ways.worked(&way),
+                Some((way, Step::Failed(error))) => {
                     tracing::debug!(%error, host = %self.host, "cannot open a data stream");
                     ways.failed(&way, now_ms());
                     let alone_ms = alone_since.map_or(0, |since| now_ms() - since);
@@ -204,7 +224,7 @@ impl Dialer {
         self.open(Way::Ssh, &Arc::default(), attempts);
         while !self.pool.is_over() {
             match attempts.next_within(LOOK_EVERY) {
-                Some((Way::Ssh, Ok(_))) => {
+                Some((Way::Ssh, Step::Opened)) => {
                     ways.worked(&Way::Ssh);
                     self.pool.forget_young_losses();
                     let (host, count) = (&self.host, self.options.settings.count);
@@ -213,37 +233,48 @@ impl Dialer {
                     ));
                     return Some(ways);
                 }
-                Some((Way::Ssh, Err(error))) => {
+                Some((Way::Ssh, Step::Failed(error))) => {
                     self.without_streams(&format!("{why}; a second connection of ssh: {error}"));
                     return None;
                 }
-                Some((Way::Tcp(_), _)) | None => {}
+                Some(_) | None => {}
             }
         }
         None
     }
 
-    /// Opens a stream on whatever way is open first.
+    /// Opens a stream on whatever way is open first. Where a connection is accepted, others follow at once: to wait for the proof of the
+    /// first one would take two more round trips.
     fn race(self: &Arc<Self>, attempts: &mut Attempts) -> io::Result<Ways> {
         let mut ways = self.ways();
+        let mut won: Vec<Arc<OnceLock<TcpWay>>> = Vec::new();
         for alternatives in ways.groups() {
-            let won = Arc::default();
+            let first = Arc::default();
             for way in alternatives {
-                self.open(way.clone(), &won, attempts);
+                self.open(way.clone(), &first, attempts);
             }
+            won.push(first);
         }
         let mut failed = None;
         while !attempts.pending.is_empty() {
             match attempts.next_within(LOOK_EVERY) {
-                Some((way, Ok(true))) => {
+                Some((way, Step::Opened)) => {
                     ways.worked(&way);
+                    attempts.forget_alternatives(&ways, &way);
                     return Ok(ways);
                 }
-                Some((way, Err(error))) => {
+                Some((way, Step::Accepted)) => {
+                    let Some(group) = ways.accepted(&way) else { continue };
+                    let share = self.wanted() / won.len();
+                    while attempts.pending.len() < DIALS_MAX && attempts.used(&way) < share {
+                        self.open(way.clone(), &won[group], attempts);
+                    }
+                }
+                Some((way, Step::Failed(error))) => {
                     ways.failed(&way, 0);
                     failed = failed.or(Some(error));
                 }
-                Some((_, Ok(false))) | None => {}
+                Some((_, Step::NotNeeded)) | None => {}
             }
         }
         Err(failed.unwrap_or_else(|| {
@@ -280,8 +311,8 @@ impl Dialer {
     }
 
     /// Opens a stream on a way, on a thread that says so in the end.
-    /// `won`: a stream is open on an alternative, and this one is not needed.
-    fn open(self: &Arc<Self>, way: Way, won: &Arc<AtomicBool>, attempts: &mut Attempts) {
+    /// `won`: the alternative on which the first stream was opened; others are not needed then.
+    fn open(self: &Arc<Self>, way: Way, won: &Arc<OnceLock<TcpWay>>, attempts: &mut Attempts) {
         attempts.pending.push(way.clone());
         let (dialer, won, done) = (Arc::clone(self), Arc::clone(won), attempts.sender.clone());
         let failed = (way.clone(), done.clone());
@@ -291,22 +322,29 @@ impl Dialer {
             _ => None,
         };
         let opens = move || {
+            let accepted = || drop(done.send((way.clone(), Told::Accepted)));
             let result = match (&way, line) {
-                (Way::Tcp(way), _) => dialer.dial(way, &won),
+                (Way::Tcp(way), _) => dialer.dial(way, &won, accepted),
                 (Way::Ssh, Some(line)) => line.and_then(|line| dialer.dial_through(line)),
                 (Way::Ssh, None) => Err(io::ErrorKind::Unsupported.into()),
             };
             // Whoever waited for it may have gone.
-            let _ = done.send((way, result));
+            let _ = done.send((way, Told::Ended(result)));
         };
         let started = thread::Builder::new().name("net-dial".into()).spawn(opens);
         if let Err(error) = started {
             let (way, done) = failed;
-            let _ = done.send((way, Err(error)));
+            let _ = done.send((way, Told::Ended(Err(error))));
         }
     }
 
-    fn dial(&self, way: &TcpWay, won: &AtomicBool) -> io::Result<Option<Arc<Stream>>> {
+    /// `accepted`: called once a connection is there.
+    fn dial(
+        &self,
+        way: &TcpWay,
+        won: &OnceLock<TcpWay>,
+        accepted: impl FnOnce(),
+    ) -> io::Result<Option<Arc<Stream>>> {
         let settings = &self.options.settings;
         let tuning = Tuning {
             congestion: settings.congestion.clone(),
@@ -319,9 +357,10 @@ impl Dialer {
             io::Error::new(error.kind(), format!("{from}to {relay}{}: {error}", way.to))
         };
         let mut socket = tcp::connect(way.to, &tuning, CONNECT_WITHIN).map_err(named)?;
-        if won.load(SeqCst) {
+        if won.get().is_some_and(|won| won != way) {
             return Ok(None);
         }
+        accepted();
         socket.write_all(&way.preface).map_err(named)?;
         let protection = settings.protection;
         let proved = handshake::connect(socket, &self.config, protection, HANDSHAKE_WITHIN);
@@ -336,7 +375,9 @@ impl Dialer {
             _ => named(error),
         })?;
         // Not before: who accepts may be somebody else, and then the next alternative is needed.
-        won.store(true, SeqCst);
+        if won.get_or_init(|| way.clone()) != way {
+            return Ok(None);
+        }
         self.pool.add(transport).map(Some)
     }
 

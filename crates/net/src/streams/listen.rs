@@ -107,9 +107,13 @@ impl Listening {
             let (opens, pool) = (opens.clone(), pool.clone());
             let counted = Counted(Arc::clone(&opening));
             let work = move || {
-                let opened = opens.open(socket, &pool);
-                if let Err(error) = opened {
-                    tracing::warn!(%from, %error, "refused a data stream");
+                match opens.open(socket, &pool) {
+                    Ok(()) => {}
+                    // The other side has closed what it was still opening.
+                    Err(error) if pool.is_over() => {
+                        tracing::debug!(%from, %error, "no data stream is needed any more");
+                    }
+                    Err(error) => tracing::warn!(%from, %error, "refused a data stream"),
                 }
                 drop(counted);
             };

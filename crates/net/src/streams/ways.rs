@@ -40,6 +40,8 @@ struct Group {
     /// The one that is used.
     at: usize,
     has_worked: bool,
+    /// An alternative was accepted.
+    was_accepted: bool,
     /// It is not tried before this time.
     rests_until_ms: u64,
     pause_ms: u64,
@@ -69,6 +71,7 @@ impl Ways {
             alternatives,
             at: 0,
             has_worked: false,
+            was_accepted: false,
             rests_until_ms: 0,
             early_pause_ms: EARLY_PAUSE_MIN_MS,
         };
@@ -105,6 +108,23 @@ impl Ways {
             let at = group.alternatives.iter().position(|known| known == way)?;
             Some((group, at))
         })
+    }
+
+    /// Whether at most one of two ways is used.
+    pub fn are_alternatives(&self, one: &Way, other: &Way) -> bool {
+        self.0.iter().any(|group| [one, other].iter().all(|way| group.alternatives.contains(way)))
+    }
+
+    /// A connection was accepted. This alternative is the one that is used for now if no other one of its group was accepted before;
+    /// then the answer is the number of the group.
+    pub fn accepted(&mut self, way: &Way) -> Option<usize> {
+        let number = self.0.iter().position(|group| group.alternatives.contains(way))?;
+        let (group, at) = self.group(way)?;
+        if group.has_worked || std::mem::replace(&mut group.was_accepted, true) {
+            return None;
+        }
+        group.at = at;
+        Some(number)
     }
 
     /// A stream was opened.
@@ -248,6 +268,22 @@ mod tests {
         let mut used = [0; 4];
         open(&ways, &mut used, 8, 0);
         assert_eq!(used, [0, 0, 4, 4]);
+    }
+
+    #[test]
+    fn the_first_alternative_that_is_accepted_leads() {
+        let mut ways = Ways::new([vec![way(0)], vec![way(1), way(2)]]);
+        assert_eq!(ways.accepted(&way(2)), Some(1));
+        assert_eq!(ways.accepted(&way(1)), None, "another one was before");
+        assert_eq!(ways.next(|used| usize::from(*used == way(0)), 8, 0), Some(&way(2)));
+        assert_eq!(ways.accepted(&way(0)), Some(0));
+        assert!(ways.are_alternatives(&way(1), &way(2)));
+        assert!(!ways.are_alternatives(&way(0), &way(2)));
+        // It was somebody else.
+        ways.failed(&way(2), 0);
+        ways.worked(&way(1));
+        assert_eq!(ways.next(|used| usize::from(*used == way(0)), 8, 1000), Some(&way(1)));
+        assert_eq!(ways.accepted(&way(2)), None, "one has worked");
     }
 
     #[test]
