@@ -425,7 +425,9 @@ fn check_far_source(mounts: &MountTable, root: &Root, known: &SideMark) -> Resul
     }
     let shown = root.source.display().to_path();
     let message = format!("'{}' is not what the coordinator has found there", shown.display());
-    Err(Fatal::refused(message, "run the same command again"))
+    let hint = "the hosts of movers must reach the host of SOURCE by the name that the job has for it: name it \
+                as HOST:PATH; if it was exchanged meanwhile, run the same command again";
+    Err(Fatal::refused(message, hint))
 }
 
 impl Engine {

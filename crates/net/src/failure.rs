@@ -12,6 +12,9 @@ const OF_SSH: i32 = 255;
 /// The exit codes of a shell for a program that is not there, or that it cannot run.
 const NOT_FOUND: i32 = 127;
 const NOT_RUN: i32 = 126;
+/// The exit codes of a shell for a program that a signal has ended: 128 and the number of the signal.
+const SIGNALLED: i32 = 128;
+const SIGNALLED_MAX: i32 = 128 + 64;
 
 /// How to find out what a shell prints.
 const QUIET_SHELL: &str = "have its login scripts (~/.bashrc, ~/.profile, ~/.cshrc) print only on a terminal; \
@@ -147,6 +150,12 @@ impl Ended<'_> {
         let refused = |message: String, hint: &str| Fatal::refused(message, for_host(hint, host));
         match (code, found) {
             (Some(OF_SSH), _) => self.of_ssh(),
+            // As a shell tells the signal that has ended a program: its host may be shutting down.
+            (Some(code @ SIGNALLED..=SIGNALLED_MAX), Some((program, _))) => {
+                let signal = dmover_host::signals::name(code - SIGNALLED);
+                let message = format!("'{program}' at the host '{host}' was ended by {signal}");
+                Fatal::unavailable(message, "run the same command again")
+            }
             // Of a program at the host that a signal ends, ssh reports a code: the signal was for ssh.
             (None, _) if self.status.is_some() => self.of_ssh(),
             (Some(NOT_FOUND), None) => {
@@ -421,6 +430,12 @@ mod tests {
                 None,
                 "'/opt/dmover' at the host 'far' ended without a greeting: the disk is full",
             ),
+            (
+                0,
+                &[run],
+                None,
+                "'/opt/dmover' at the host 'far' ended without a greeting: exit code 0",
+            ),
             (1, &["not available"], None, "the login shell at the host 'far' runs no command: not"),
             (0, &[], None, "the login shell at the host 'far' runs no command: exit code 0"),
         ] {
@@ -428,6 +443,13 @@ mod tests {
             assert_eq!(found, 2, "{message}");
             assert!(message.starts_with(wanted), "{message}");
         }
+    }
+
+    #[test]
+    fn a_program_that_a_signal_has_ended_may_be_started_again() {
+        let run = "dmover-agent: /opt/dmover on Linux aarch64";
+        let wanted = "'/opt/dmover' at the host 'far' was ended by SIGKILL";
+        assert_eq!(explained(137, &["Killed", run], None), (6, wanted.to_owned()));
     }
 
     #[test]

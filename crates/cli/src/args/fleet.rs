@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use super::LogFormatArg;
 
 /// Options for movers on other hosts.
-#[derive(Debug, Args)]
+#[derive(Debug, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Movers on other hosts")]
 pub struct FleetArgs {
     /// Run the job on the movers of this broker

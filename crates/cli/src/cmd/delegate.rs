@@ -1,4 +1,5 @@
 //! Jobs whose DEST is on another host: dmover there runs them, and this process serves the sources and prints.
+use clap::{ArgMatches, FromArgMatches};
 use dmover_model::{Fatal, FollowLinks, JobSpec, PathBytes, TargetMode, Verb};
 use dmover_net::streams::share_among;
 use dmover_net::{
@@ -15,7 +16,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 
 use super::destination_hosts::{DestinationHosts, Source};
-use super::remote::{LOGIN_WITHIN, connect_options, options_beside_movers, refuse_for_movers};
+use super::remote::{
+    LOGIN_WITHIN, connect_options, options_beside_movers, refuse_for_movers, stream_settings,
+};
 use super::run::failed;
 use crate::args::{FleetArgs, JobArgs, OutputArgs, RemoteArgs};
 use crate::config::{parse_alone, words_as_typed};
@@ -80,7 +83,13 @@ impl Limits<'_> {
             refuse_several(spec, remote, is_shared)?;
         }
         if is_shared {
-            refuse_unnamed_broker()?;
+            let host = dmover_host::name();
+            if !spec.sources_are_remote && host.split('.').next() == Some("localhost") {
+                let message =
+                    format!("movers would look for SOURCE at '{host}', which is any host");
+                return Err(Fatal::refused(message, "name it as HOST:PATH, as movers reach it"));
+            }
+            refuse_untyped(self.fleet, remote)?;
             refuse_for_movers(spec, remote, !are_at(&destination.host, spec)?)?;
         }
         Ok(())
@@ -107,17 +116,22 @@ impl Limits<'_> {
     }
 }
 
-/// Refuses a broker that the host of DEST would not know of: it gets the command line, not the files and variables of this host.
-fn refuse_unnamed_broker() -> Result<(), Fatal> {
+/// Refuses options of movers that the host of DEST would not know of: it gets the command line, not the files and variables of this host.
+fn refuse_untyped(fleet: &FleetArgs, remote: &RemoteArgs) -> Result<(), Fatal> {
     let typed = parse_alone(&words_as_typed()).ok();
-    let verb = typed.as_ref().and_then(|typed| typed.subcommand());
-    let named = verb.and_then(|(_, options)| options.try_get_one::<String>("broker").ok());
-    if named.flatten().is_some() {
+    let typed = typed.as_ref().and_then(|typed| Some(typed.subcommand()?.1));
+    let is_typed = |options: &ArgMatches| {
+        FleetArgs::from_arg_matches(options).is_ok_and(|typed| typed == *fleet)
+            && RemoteArgs::from_arg_matches(options)
+                .is_ok_and(|typed| stream_settings(&typed) == stream_settings(remote))
+    };
+    if typed.is_some_and(is_typed) {
         return Ok(());
     }
-    let message = "with a DEST on another host, --broker must be on the command line";
-    let hint = "give it there, as the host of DEST reaches the broker; 'submit' and files of this \
-                host cannot";
+    let message = "with a DEST on another host, --broker and all options of movers and data streams must be on \
+                   the command line";
+    let hint = "give them there, as the host of DEST reaches the broker; 'submit', and files and \
+                variables of this host, cannot";
     Err(Fatal::refused(message, hint))
 }
 

@@ -32,7 +32,7 @@ pub(super) fn told() -> Notice {
 }
 
 /// Which data streams are used beside ssh.
-fn stream_settings(args: &RemoteArgs) -> StreamSettings {
+pub(super) fn stream_settings(args: &RemoteArgs) -> StreamSettings {
     let (count, grows) = match args.streams {
         StreamsArg::Auto => (STREAMS, true),
         StreamsArg::Count(count) => (count, false),

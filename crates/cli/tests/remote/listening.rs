@@ -264,7 +264,8 @@ fn options_that_name_something_there_are_refused() {
     agent.trust();
     agent.here.sh("mkdir mine; echo 1 > mine/f");
     let (mine, new) = (agent.own("mine"), agent.place("in/new"));
-    for option in ["--state-dir=/tmp/elsewhere", "--spill-dir=/tmp"] {
+    for option in ["--state-dir=/tmp/elsewhere", "--spill-dir=/tmp", "--broker=nats://127.0.0.1:9"]
+    {
         agent.refused(&["copy", option, &mine, &new], "the agent does not accept");
     }
     assert!(!agent.there.at("in/new").exists());

@@ -28,6 +28,8 @@ use crate::queue::Class;
 const LINKED: &str = "directories replaced some hard links of a file";
 /// How many names are reported or deleted at once.
 const NAMES_MAX: usize = 512;
+/// How often a name is looked at whose answers come too late.
+const LOOKS_MAX: u32 = 3;
 
 /// Removes directories with entries that stay from a list; the reason was reported when they were found.
 pub(crate) fn leave_out_held(engine: &Engine, extra: &mut ExtraNames) {
@@ -353,48 +355,21 @@ fn delete_each(
     gone: &mut bool,
 ) -> Result<(), EntryError> {
     let engine = mover.engine;
-    let at = &extra.directory;
-    let root = engine.root(at.root)?;
-    let place = at.path.join_path(&extra.below);
-    let shown = |name: &Name| root.destination_path(&place, name.as_bytes());
-    let mut opened: Option<TargetDirectory> = None;
+    let root = engine.root(extra.directory.root)?;
+    let place = extra.directory.path.join_path(&extra.below);
+    let mut both = BothSides { root: &root, place: &place, target: None, presence };
     for (number, name) in extra.names.iter().enumerate() {
+        let path = root.destination_path(&place, name.name.as_bytes());
         if engine.control.is_stopping() {
-            engine.error(cancelled(shown(&name.name)));
+            engine.error(cancelled(path));
             continue;
         }
         engine.resources.limits.operation(&engine.control, mover.lease);
         mover.lease.extend();
-        // Either directory may have been exchanged while a name took its time.
-        let target = match opened.take().filter(|_| presence.as_ref().is_some_and(|p| !p.is_old()))
-        {
-            Some(target) => opened.insert(target),
-            None => {
-                let unmounted = engine.pass.guard.unmounted(engine);
-                if let Some(reason) = unmounted.filter(|_| !extra.in_the_way) {
-                    let names = extra.names[number..].to_vec();
-                    let left = ExtraNames { names, ..extra.clone() };
-                    extra::guard::withhold(engine, &[left], &reason);
-                    return Ok(());
-                }
-                let target = directory_pair::open_target(engine, &root, &place, extra.holder)?;
-                let Some(target) = target else { return Ok(()) };
-                if !presence.as_ref().is_some_and(|known| known.serves(extra)) {
-                    let follows = engine.spec.follows_links();
-                    // One that cannot be opened again is of no use.
-                    *presence = None;
-                    *presence = Some(Presence::of(&engine.end, &root, extra, follows)?);
-                }
-                opened.insert(target)
-            }
+        let Some((target, found)) = both.look(engine, (extra, later), number)? else {
+            return Ok(());
         };
-        let Some(presence) = presence.as_mut() else { return Ok(()) };
-        let next = extra.names[number..].iter().map(|name| (extra, name));
-        let rest = later.iter().take_while(|later| later.directory == extra.directory);
-        let rest = rest.flat_map(|later| later.names.iter().map(move |name| (later, name)));
-        let next = next.chain(rest).map(|(extra, name)| at_source(extra, name));
-        let found = presence.find(&engine.end, at_source(extra, name), next);
-        let going = Going { name, path: shown(&name.name), place: &place };
+        let going = Going { name, path, place: &place };
         let deleted = found
             .map(|found| is_back(found.as_ref(), extra))
             .and_then(|back| if back { Ok(false) } else { delete(mover, target, &going) });
@@ -405,6 +380,77 @@ fn delete_each(
         }
     }
     Ok(())
+}
+
+/// The directories of names that are deleted. Either one may be exchanged while a name takes its time.
+struct BothSides<'a> {
+    root: &'a Root,
+    /// That of DEST, below the root.
+    place: &'a TreePath,
+    target: Option<TargetDirectory>,
+    presence: &'a mut Option<Presence>,
+}
+
+impl BothSides<'_> {
+    /// What the source has in the place of a name. `None`: no name from this one on can be deleted, and a reason was reported.
+    ///
+    /// # Errors
+    /// A directory cannot be opened, is another one by now, or the source answers too late. The error within is that of the name.
+    fn look(
+        &mut self,
+        engine: &Engine,
+        (extra, later): (&ExtraNames, &[ExtraNames]),
+        number: usize,
+    ) -> Result<Option<(&TargetDirectory, presence::Found)>, EntryError> {
+        let name = at_source(extra, &extra.names[number]);
+        for _ in 0..LOOKS_MAX {
+            let Some(presence) = self.open(engine, extra, number)? else { return Ok(None) };
+            let next = extra.names[number..].iter().map(|name| (extra, name));
+            let rest = later.iter().take_while(|later| later.directory == extra.directory);
+            let rest = rest.flat_map(|later| later.names.iter().map(move |name| (later, name)));
+            let next = next.chain(rest).map(|(extra, name)| at_source(extra, name));
+            let found = presence.find(&engine.end, name, next);
+            if !presence.is_outdated() {
+                return Ok(self.target.as_ref().map(|target| (target, found)));
+            }
+            // The answer was on its way during an outage.
+            (self.target, *self.presence) = (None, None);
+        }
+        let words = "the source answers too late for deletes to rely on it";
+        let path = self.root.source_path(&extra.directory.path, name);
+        Err(EntryError::plain(Side::Source, Operation::Stat, ErrorClass::Io, path, words))
+    }
+
+    /// Opens both again if that was too long ago. `None`: as above.
+    fn open(
+        &mut self,
+        engine: &Engine,
+        extra: &ExtraNames,
+        number: usize,
+    ) -> Result<Option<&mut Presence>, EntryError> {
+        let is_new = self.presence.as_ref().is_some_and(|presence| !presence.is_old());
+        if self.target.is_some() && is_new {
+            return Ok(self.presence.as_mut());
+        }
+        self.target = None;
+        let unmounted = engine.pass.guard.unmounted(engine);
+        if let Some(reason) = unmounted.filter(|_| !extra.in_the_way) {
+            let names = extra.names[number..].to_vec();
+            let left = ExtraNames { names, ..extra.clone() };
+            extra::guard::withhold(engine, &[left], &reason);
+            return Ok(None);
+        }
+        let target = directory_pair::open_target(engine, self.root, self.place, extra.holder)?;
+        let Some(target) = target else { return Ok(None) };
+        if !self.presence.as_ref().is_some_and(|known| known.serves(extra)) {
+            // One that cannot be opened again is of no use.
+            *self.presence = None;
+            let follows = engine.spec.follows_links();
+            *self.presence = Some(Presence::of(&engine.end, self.root, extra, follows)?);
+        }
+        self.target = Some(target);
+        Ok(self.presence.as_mut())
+    }
 }
 
 /// The name that the source has to lack: what is below a directory goes with it.

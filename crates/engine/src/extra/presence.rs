@@ -11,11 +11,13 @@ use crate::directory_pair::SourceDirectory;
 pub(super) const ASKED_MAX: usize = 64;
 /// How many names are looked through for these: most of them may be below one name.
 const LOOKED_THROUGH_MAX: usize = 16 * ASKED_MAX;
-/// How long an opened directory and its answers count. An answer for each name right before it is deleted is as old as a round trip.
+/// How long an opened directory and its answers count.
 const MOMENT_MS: u64 = 1000;
+/// The same for an answer that was waited for: a round trip may take longer than a moment, but not as long as an outage.
+const WAITED_MS: u64 = 10_000;
 
 /// An answer, for each name that was asked for.
-type Found = Result<Option<Metadata>, EntryError>;
+pub(super) type Found = Result<Option<Metadata>, EntryError>;
 
 /// A directory of the source, opened again by its path: another one may be there by now, and names may be back, which are not extra
 /// any more.
@@ -53,7 +55,16 @@ impl Presence {
 
     /// Whether it has to be opened again.
     pub fn is_old(&self) -> bool {
-        boot_clock_ms().saturating_sub(self.opened_ms) > MOMENT_MS
+        self.age_ms() > MOMENT_MS
+    }
+
+    /// Whether an answer that has just come is of no use any more.
+    pub fn is_outdated(&self) -> bool {
+        self.age_ms() > WAITED_MS
+    }
+
+    fn age_ms(&self) -> u64 {
+        boot_clock_ms().saturating_sub(self.opened_ms)
     }
 
     /// Whether it is of use for other names. One of this host is opened again, which costs little.

@@ -19,6 +19,8 @@ use crate::relay;
 
 /// How long an address may take to accept a connection. After an outage the next attempt comes soon.
 const CONNECT_WITHIN: Duration = Duration::from_secs(4);
+/// How long an attempt on an address counts if another one of that host works.
+const ALTERNATIVE_WITHIN: Duration = Duration::from_secs(2);
 /// How often it looks whether streams are missing.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How often it is tried if it never worked. A firewall does not go away.
@@ -66,12 +68,19 @@ enum Told {
     Ended(io::Result<Option<Arc<Stream>>>),
 }
 
-/// What one round of attempts knows.
+/// An attempt that has not ended.
+struct Pending {
+    number: u64,
+    way: Way,
+    since: Instant,
+}
+
+/// What is known of attempts.
 struct Attempts {
-    sender: mpsc::Sender<(Way, Told)>,
-    told: mpsc::Receiver<(Way, Told)>,
-    /// Ways that are being tried.
-    pending: Vec<Way>,
+    sender: mpsc::Sender<(u64, Told)>,
+    told: mpsc::Receiver<(u64, Told)>,
+    last_number: u64,
+    pending: Vec<Pending>,
     /// Streams that were opened.
     open: Vec<(Way, Arc<Stream>)>,
 }
@@ -79,16 +88,26 @@ struct Attempts {
 impl Attempts {
     fn new() -> Self {
         let (sender, told) = mpsc::channel();
-        Self { sender, told, pending: Vec::new(), open: Vec::new() }
+        Self { sender, told, last_number: 0, pending: Vec::new(), open: Vec::new() }
+    }
+
+    /// Notes an attempt, and answers with its number.
+    fn begin(&mut self, way: &Way) -> u64 {
+        self.last_number += 1;
+        let (number, way, since) = (self.last_number, way.clone(), Instant::now());
+        self.pending.push(Pending { number, way, since });
+        self.last_number
     }
 
     /// The next step of an attempt, within this time.
     fn next_within(&mut self, limit: Duration) -> Option<(Way, Step)> {
-        let (way, told) = self.told.recv_timeout(limit).ok()?;
-        let Told::Ended(result) = told else { return Some((way, Step::Accepted)) };
-        if let Some(at) = self.pending.iter().position(|pending| *pending == way) {
-            self.pending.swap_remove(at);
-        }
+        let (number, told) = self.told.recv_timeout(limit).ok()?;
+        // What comes of an attempt that was given up is too late; a stream that it has opened stays in the pool.
+        let at = self.pending.iter().position(|pending| pending.number == number)?;
+        let Told::Ended(result) = told else {
+            return Some((self.pending[at].way.clone(), Step::Accepted));
+        };
+        let Pending { way, .. } = self.pending.swap_remove(at);
         let step = match result {
             Ok(Some(stream)) => {
                 self.open.push((way.clone(), stream));
@@ -107,15 +126,18 @@ impl Attempts {
         early.map(|(way, _)| way).collect()
     }
 
-    /// Waits no more for attempts on alternatives of a way that works: whoever has accepted them may take long.
-    fn forget_alternatives(&mut self, ways: &Ways, way: &Way) {
-        self.pending.retain(|pending| pending == way || !ways.are_alternatives(pending, way));
+    /// Gives up attempts on alternatives that are not used: whoever has accepted them may be silent.
+    fn give_up_alternatives(&mut self, ways: &Ways) {
+        self.pending.retain(|pending| {
+            ways.are_using(&pending.way) || pending.since.elapsed() < ALTERNATIVE_WITHIN
+        });
     }
 
     /// How many streams a way has.
     fn used(&self, way: &Way) -> usize {
         let open = self.open.iter().map(|(way, _)| way);
-        open.chain(&self.pending).filter(|used| *used == way).count()
+        let pending = self.pending.iter().map(|pending| &pending.way);
+        open.chain(pending).filter(|used| *used == way).count()
     }
 }
 
@@ -163,6 +185,7 @@ impl Dialer {
             for way in attempts.ended_early() {
                 ways.ended_early(&way, now_ms());
             }
+            attempts.give_up_alternatives(&ways);
             let dials_max = if ways.are_of_ssh() { LOGINS_MAX } else { DIALS_MAX };
             while attempts.pending.len() < dials_max
                 && let Some(way) =
@@ -260,7 +283,6 @@ impl Dialer {
             match attempts.next_within(LOOK_EVERY) {
                 Some((way, Step::Opened)) => {
                     ways.worked(&way);
-                    attempts.forget_alternatives(&ways, &way);
                     return Ok(ways);
                 }
                 Some((way, Step::Accepted)) => {
@@ -313,32 +335,31 @@ impl Dialer {
     /// Opens a stream on a way, on a thread that says so in the end.
     /// `won`: the alternative on which the first stream was opened; others are not needed then.
     fn open(self: &Arc<Self>, way: Way, won: &Arc<OnceLock<TcpWay>>, attempts: &mut Attempts) {
-        attempts.pending.push(way.clone());
+        let number = attempts.begin(&way);
         let (dialer, won, done) = (Arc::clone(self), Arc::clone(won), attempts.sender.clone());
-        let failed = (way.clone(), done.clone());
+        let failed = done.clone();
         // ssh ends with the thread that has started it, which is this one.
         let line = match (&way, &self.through_ssh) {
             (Way::Ssh, Some(how)) => Some(how.connect(self.port)),
             _ => None,
         };
         let opens = move || {
-            let accepted = || drop(done.send((way.clone(), Told::Accepted)));
+            let accepted = || drop(done.send((number, Told::Accepted)));
             let result = match (&way, line) {
                 (Way::Tcp(way), _) => dialer.dial(way, &won, accepted),
                 (Way::Ssh, Some(line)) => line.and_then(|line| dialer.dial_through(line)),
                 (Way::Ssh, None) => Err(io::ErrorKind::Unsupported.into()),
             };
             // Whoever waited for it may have gone.
-            let _ = done.send((way, Told::Ended(result)));
+            let _ = done.send((number, Told::Ended(result)));
         };
         let started = thread::Builder::new().name("net-dial".into()).spawn(opens);
         if let Err(error) = started {
-            let (way, done) = failed;
-            let _ = done.send((way, Told::Ended(Err(error))));
+            let _ = failed.send((number, Told::Ended(Err(error))));
         }
     }
 
-    /// `accepted`: called once a connection is there.
+    /// `accepted`: called once a connection with the other host is there. That a relay accepts says nothing about it.
     fn dial(
         &self,
         way: &TcpWay,
@@ -360,7 +381,9 @@ impl Dialer {
         if won.get().is_some_and(|won| won != way) {
             return Ok(None);
         }
-        accepted();
+        if way.preface.is_empty() {
+            accepted();
+        }
         socket.write_all(&way.preface).map_err(named)?;
         let protection = settings.protection;
         let proved = handshake::connect(socket, &self.config, protection, HANDSHAKE_WITHIN);
@@ -375,9 +398,7 @@ impl Dialer {
             _ => named(error),
         })?;
         // Not before: who accepts may be somebody else, and then the next alternative is needed.
-        if won.get_or_init(|| way.clone()) != way {
-            return Ok(None);
-        }
+        won.get_or_init(|| way.clone());
         self.pool.add(transport).map(Some)
     }
 

@@ -1,4 +1,6 @@
 //! Pools over sockets of this host, and over TLS, with streams that fail.
+use super::StreamOptions;
+use super::dial::Dialer;
 use super::handshake;
 use super::identity::Identity;
 use super::pool::Pool;
@@ -11,7 +13,8 @@ use rand_chacha::ChaCha8Rng;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -250,6 +253,56 @@ fn only_the_certificates_of_the_connection_are_accepted() {
     }
 }
 
+/// Who accepts first may be somebody else, and say nothing.
+#[test]
+fn a_silent_stranger_delays_streams_to_another_address_by_seconds_only() {
+    const STREAMS: u32 = 4;
+    let right = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
+    let port = right.local_addr().expect("bound").port();
+    let stranger = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), port)).expect("bind");
+    let ([near, far], _spare) = pools(Compression::Never);
+    let [client, server] = [(); 2].map(|()| Identity::make().expect("random numbers"));
+    let (own, other) = (client.certificate(), server.certificate());
+    let server = server.server(own).expect("certificate");
+    let opened = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&opened);
+    thread::spawn(move || {
+        // Until the stranger has been accepted, nobody answers.
+        let held: Vec<TcpStream> = vec![stranger.accept().expect("accept").0];
+        for socket in right.incoming() {
+            let accepted =
+                handshake::accept(socket.expect("accept"), &server, Protection::Full, WITHIN);
+            // The stranger has closed nothing by then.
+            held[0].set_nonblocking(true).expect("set");
+            let mut hello = [0; 4096];
+            while matches!((&held[0]).read(&mut hello), Ok(1..)) {}
+            let waits = (&held[0]).read(&mut hello).expect_err("nobody has given up");
+            assert_eq!(waits.kind(), io::ErrorKind::WouldBlock);
+            far.add(accepted.expect("the right one")).expect("threads");
+            count.fetch_add(1, SeqCst);
+        }
+    });
+    let mut options = StreamOptions::none();
+    (options.settings.count, options.settings.grows) = (STREAMS, false);
+    let dialer = Dialer {
+        pool: near.clone(),
+        config: client.client(other).expect("certificate"),
+        named: vec!["127.0.0.2".into(), "127.0.0.1".into()],
+        port,
+        host: "far".into(),
+        spare: "ssh",
+        through_ssh: None,
+        options,
+    };
+    dialer.start().expect("thread");
+    let end = std::time::Instant::now() + 2 * WITHIN;
+    while opened.load(SeqCst) < STREAMS && std::time::Instant::now() < end {
+        thread::yield_now();
+    }
+    assert_eq!(opened.load(SeqCst), STREAMS);
+    assert_eq!(near.streams(), STREAMS as usize);
+}
+
 #[test]
 fn a_stream_with_less_protection_is_refused() {
     let [near, far] = open([Protection::None, Protection::Full], [None, None]);
@@ -266,7 +319,7 @@ fn whoever_sends_anything_else_is_refused_in_time() {
     {
         let [mut near, far] = tcp();
         let within = Duration::from_millis(300);
-        let server = std::sync::Arc::clone(&server);
+        let server = Arc::clone(&server);
         let accepts = thread::spawn(move || {
             handshake::accept(far, &server, Protection::Full, within)
                 .err()

@@ -110,9 +110,9 @@ impl Ways {
         })
     }
 
-    /// Whether at most one of two ways is used.
-    pub fn are_alternatives(&self, one: &Way, other: &Way) -> bool {
-        self.0.iter().any(|group| [one, other].iter().all(|way| group.alternatives.contains(way)))
+    /// Whether a way is the alternative that is used.
+    pub fn are_using(&self, way: &Way) -> bool {
+        self.0.iter().any(|group| group.alternatives[group.at] == *way)
     }
 
     /// A connection was accepted. This alternative is the one that is used for now if no other one of its group was accepted before;
@@ -277,8 +277,7 @@ mod tests {
         assert_eq!(ways.accepted(&way(1)), None, "another one was before");
         assert_eq!(ways.next(|used| usize::from(*used == way(0)), 8, 0), Some(&way(2)));
         assert_eq!(ways.accepted(&way(0)), Some(0));
-        assert!(ways.are_alternatives(&way(1), &way(2)));
-        assert!(!ways.are_alternatives(&way(0), &way(2)));
+        assert!(ways.are_using(&way(0)) && ways.are_using(&way(2)) && !ways.are_using(&way(1)));
         // It was somebody else.
         ways.failed(&way(2), 0);
         ways.worked(&way(1));
