@@ -223,6 +223,29 @@ fn movers_read_a_source_of_the_command_by_the_name_of_its_host() {
 }
 
 #[test]
+fn the_command_is_repeated_after_it_was_killed() {
+    let far = far!(with_elsewhere, 2, "");
+    tree(&far);
+    let line = "copy --json -T --split-size 1M --lease 10s";
+    let running = far.start(THIRD, &format!("{line} --bwlimit 4M"));
+    eventually("both to work", || far.at_work() == 2);
+    eventually("files to come", || far.ends.bench.sh("ls d 2>/dev/null | wc -l").trim() != "0");
+    running.kill().unwrap();
+    // The job there stops as by a hangup, and the same command is refused as long as it has not ended.
+    let mut run = far.start(THIRD, line).finish().unwrap();
+    eventually("the job to end there", || {
+        let is_refused = run.code() == Some(6);
+        if is_refused {
+            run = far.start(THIRD, line).finish().unwrap();
+        }
+        !is_refused
+    });
+    run.expect_code(0);
+    assert_same(&far.ends);
+    assert_eq!(far.ends.bench.sh("find d -name '.dmover-*'"), "");
+}
+
+#[test]
 fn a_job_of_movers_elsewhere_outlives_the_command() {
     let far = far!(with_elsewhere, 2, "");
     tree(&far);
