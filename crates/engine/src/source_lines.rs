@@ -31,7 +31,11 @@ impl Carried {
                 sum(|known| known.received_segments),
                 sum(|known| known.disordered_segments),
             ),
-            sent: (sum(|known| known.segments), sum(|known| known.retransmits)),
+            // In a copy from there the other side sends.
+            sent: (
+                sum(|known| known.there.map_or(known.segments, |there| there.segments)),
+                sum(|known| known.there.map_or(known.retransmits, |there| there.retransmits)),
+            ),
         }
     }
 }

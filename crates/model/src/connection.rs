@@ -36,6 +36,15 @@ impl Protected {
     }
 }
 
+/// Segments that one side of a connection has sent over data streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SentSegments {
+    /// All of them, also those that were sent again.
+    pub segments: u64,
+    /// Those that were sent again.
+    pub retransmits: u64,
+}
+
 /// What is known of the connection to another host. Counts of segments are those that this side sends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionReport {
@@ -67,4 +76,7 @@ pub struct ConnectionReport {
     pub line_bytes: u64,
     /// The buffers of a stream: for what is sent, and for what is received.
     pub buffers: Option<(u64, u64)>,
+    /// What the other side had sent about a second ago; `None`: it has not said it.
+    #[serde(default)]
+    pub there: Option<SentSegments>,
 }

@@ -35,7 +35,7 @@ mod verify;
 pub use catalog::{
     CatalogEntry, DirectoryState, ListedName, Move, MoveResult, Object, Revisit, Segment, Surveyed,
 };
-pub use connection::{ConnectionReport, Protected};
+pub use connection::{ConnectionReport, Protected, SentSegments};
 pub use digest::{Digest, HashType, Shape};
 pub use entry::{EntryKind, EntryRecord, Identity, Metadata, MountId, Timestamp, Version};
 pub use error::{EntryError, ErrorClass, Failed, Operation, Side};

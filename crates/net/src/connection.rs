@@ -142,7 +142,6 @@ impl Broken {
 #[derive(Debug)]
 pub struct Connection {
     shared: Arc<Shared>,
-    report: Reports,
 }
 
 /// What is known of what carries a connection.
@@ -195,9 +194,10 @@ impl Connection {
             over: Mutex::new(None),
             ended: Condvar::new(),
             hang_up: Mutex::new(Some(hang_up)),
+            report: Reports(report),
         });
         // From here on Drop ends what was started.
-        let connection = Self { shared: Arc::clone(&shared), report: Reports(report) };
+        let connection = Self { shared: Arc::clone(&shared) };
         thread("net-read", &shared, move |shared| receive::run(shared, input, accept))?;
         thread("net-beat", &shared, |shared| shared.beat())?;
         thread("net-watch", &shared, |shared| shared.watch())?;
@@ -242,7 +242,7 @@ impl Connection {
 
     /// What is known of what carries it.
     pub fn report(&self) -> Option<ConnectionReport> {
-        self.report.0.as_ref().map(|report| report())
+        self.shared.report()
     }
 
     /// Why it is over; `None`: it is not.
@@ -318,6 +318,7 @@ struct Shared {
     over: Mutex<Option<Broken>>,
     ended: Condvar,
     hang_up: Mutex<Option<HangUp>>,
+    report: Reports,
 }
 
 impl std::fmt::Debug for Shared {
@@ -327,6 +328,10 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
+    fn report(&self) -> Option<ConnectionReport> {
+        self.report.0.as_ref().map(|report| report())
+    }
+
     fn has_spare_channels(&self) -> bool {
         let channels = lock(&self.channels);
         let taken = channels.open.len() + channels.reserved;

@@ -14,7 +14,7 @@ pub struct LineFacts {
     pub streams: u32,
     /// The buffer of a stream at this side.
     pub buffer: Option<u64>,
-    /// Segments that this side has sent, and those of them that it has sent again.
+    /// Segments that the side with the content has sent, and those of them that it has sent again.
     pub segments: (u64, u64),
     /// Segments that have come, and those of them that came out of order.
     pub received: (u64, u64),

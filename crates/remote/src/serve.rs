@@ -2,7 +2,7 @@
 use dmover_engine::Bounds;
 use dmover_host::user::Accounts;
 use dmover_model::{
-    EntryError, EntryKind, ErrorClass, Fatal, FollowLinks, Operation, PathBytes, Side,
+    EntryError, EntryKind, ErrorClass, Fatal, FollowLinks, Operation, PathBytes, SentSegments, Side,
 };
 use dmover_net::agent::{self, Role, Service};
 use dmover_net::connection::{Broken, Channel, bytes};
@@ -215,6 +215,7 @@ fn unfollowed(mut request: Request) -> Request {
         | Request::Digests { file, .. }
         | Request::Changed { file, .. } => file.follows = false,
         Request::Inspect
+        | Request::Sent
         | Request::Begin(_)
         | Request::BeginShared(_)
         | Request::Connect { .. }
@@ -250,6 +251,12 @@ fn name_of(owner: Owner) -> Result<Option<String>, EntryError> {
     })
 }
 
+/// What this side has sent; `None`: no data streams carry the connection.
+fn sent(channel: &Channel) -> Option<SentSegments> {
+    let known = channel.report().filter(|known| known.streams > 0)?;
+    Some(SentSegments { segments: known.segments, retransmits: known.retransmits })
+}
+
 fn not_accepted(why: &Fatal) -> Broken {
     tracing::warn!("refused a request: {why}");
     Broken::Cancelled(format!("{NOT_ACCEPTED}{why}"))
@@ -263,6 +270,7 @@ impl Service for TreeService {
         })?;
         match request {
             Request::Inspect => channel.send(&encode(&self.inspect())),
+            Request::Sent => channel.send(&encode(&sent(channel))),
             Request::Begin(begin) => send(channel, &encode(&self.begin(begin, Numbering::OfHost)?)),
             Request::BeginShared(begin) => {
                 let begun = self.begin(begin, Numbering::OfAllHosts)?;
@@ -305,6 +313,7 @@ impl Tree {
         let tree = self;
         match if tree.is_limited { unfollowed(request) } else { request } {
             Request::Inspect
+            | Request::Sent
             | Request::Begin(_)
             | Request::BeginShared(_)
             | Request::Connect { .. }

@@ -29,6 +29,7 @@ mod keeper;
 mod looks;
 mod open;
 mod opened;
+mod sent_there;
 mod shared;
 mod skew;
 mod stream;

@@ -148,6 +148,9 @@ pub enum Request {
     /// Looks at all entries of directories, given by their paths below the root; answered with lists of
     /// [`CatalogPart`](dmover_tree::CatalogPart)s of [`DescribedEntry`](dmover_tree::DescribedEntry)s, the last of which is empty.
     Describe(Vec<TreePath>),
+    /// What the other side has sent over data streams; answered with an option of
+    /// [`SentSegments`](dmover_model::SentSegments), none without streams.
+    Sent,
 }
 
 /// The most entries or directories of one request for a catalog.

@@ -44,6 +44,10 @@ pub(crate) fn words(source: &PathBytes, known: &ConnectionReport) -> String {
         let share = known.retransmits as f64 / known.segments.max(1) as f64;
         words.push(format!("{:.3} % sent again", 100.0 * share));
     }
+    if let Some(there) = known.there.filter(|there| there.retransmits > 0) {
+        let share = there.retransmits as f64 / there.segments.max(1) as f64;
+        words.push(format!("{:.3} % sent again there", 100.0 * share));
+    }
     if known.lost_streams > 0 {
         words.push(counted(known.lost_streams, "stream was lost", "streams were lost"));
     }
@@ -63,6 +67,8 @@ pub(crate) fn value(source: &PathBytes, known: &ConnectionReport) -> Value {
     fields.insert("least_round_trip_us".into(), known.least_round_trip_us.into());
     fields.insert("segments".into(), known.segments.into());
     fields.insert("retransmits".into(), known.retransmits.into());
+    fields.insert("segments_there".into(), known.there.map(|there| there.segments).into());
+    fields.insert("retransmits_there".into(), known.there.map(|there| there.retransmits).into());
     fields.insert("received_segments".into(), known.received_segments.into());
     fields.insert("disordered_segments".into(), known.disordered_segments.into());
     fields.insert("content_bytes".into(), known.content_bytes.into());

@@ -11,11 +11,14 @@ use std::time::{Duration, Instant};
 const ROUND_TRIP: Duration = Duration::from_millis(20);
 
 macro_rules! rig {
-    () => {{
+    () => {
+        rig!(LineOptions::round_trip(ROUND_TRIP))
+    };
+    ($line:expr) => {{
         if let Some(why) = FarHost::missing() {
             dmover_testkit::skip!("{why}");
         }
-        let far = FarHost::start(Path::new(PROGRAM), &LineOptions::round_trip(ROUND_TRIP)).unwrap();
+        let far = FarHost::start(Path::new(PROGRAM), &$line).unwrap();
         // dmover opens the streams itself, so it has to be at the near end.
         let words = far.line.near().words();
         let bench = Bench::new().with(|dmover| dmover.wrapped(words));
@@ -206,4 +209,20 @@ fn a_host_that_stays_away_is_given_up_after_the_time_that_the_user_sets() {
     rig.far.wait_quiet().unwrap();
     rig.run(Far::Source, "copy -T").expect_code(0);
     rig.assert_same();
+}
+
+/// Only the host that sends knows what it has sent again.
+#[test]
+fn a_copy_from_there_tells_what_was_sent_again_there() {
+    let seed = std::process::id().into();
+    let rig = rig!(LineOptions { loss: 0.01, seed, ..LineOptions::round_trip(ROUND_TRIP) });
+    // Longer than the second after which the other host is asked again.
+    let line = "copy -T --streams 4 --bwlimit 4M";
+    let run = rig.run(Far::Source, line).expect_code(0);
+    rig.assert_same();
+    let connection = connection(&run);
+    let number = |name: &str| connection[name].as_u64().unwrap_or_else(|| panic!("{connection}"));
+    assert!(number("retransmits_there") > 0, "{connection}");
+    assert!(number("segments_there") > number("segments"), "{connection}");
+    assert!(number("segments_there") > 10 * number("retransmits_there"), "{connection}");
 }

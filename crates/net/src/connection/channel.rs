@@ -1,4 +1,5 @@
 //! One channel of a connection.
+use dmover_model::ConnectionReport;
 use dmover_observe::lock;
 use dmover_schedule::sync::{Condvar, Mutex};
 use dmover_schedule::time::Instant;
@@ -90,6 +91,11 @@ pub(super) fn cost(length: usize) -> u64 {
 }
 
 impl Channel {
+    /// What is known of what carries the connection.
+    pub fn report(&self) -> Option<ConnectionReport> {
+        self.shared.report()
+    }
+
     pub(super) fn new(number: u64, shared: Arc<Shared>, state: Arc<State>) -> Self {
         Self { number, shared, state }
     }

@@ -32,6 +32,7 @@ pub(super) fn of(
         disordered_segments: sum(|info| info.disordered_segments),
         content_bytes: carried.content.load(Relaxed),
         line_bytes: carried.line.load(Relaxed),
+        there: None,
         buffers: buffers.map(|(sends, receives)| (sends as u64, receives as u64)),
     }
 }

@@ -13,6 +13,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::Line;
+use super::sent_there::SentThere;
 
 /// How long a host is not asked that has not answered: the first and the longest time.
 const DOUBTED: Duration = Duration::from_secs(30);
@@ -96,6 +97,7 @@ struct Place {
     doubted: Option<(Instant, Duration)>,
     debts: Vec<Arc<Debt>>,
     delivery: Delivery,
+    sent: Arc<SentThere>,
 }
 
 impl Place {
@@ -466,11 +468,18 @@ impl Hosts {
     pub(super) fn reports(&self, display: &PathBytes) -> Vec<(PathBytes, ConnectionReport)> {
         let state = lock(&self.state);
         let lines = self.names.iter().zip(&state.places);
-        let open = lines.filter_map(|(name, place)| Some((name, Arc::clone(place.line.as_ref()?))));
+        let open = lines.filter_map(|(name, place)| {
+            Some((name, Arc::clone(place.line.as_ref()?), Arc::clone(&place.sent)))
+        });
         let open: Vec<_> = open.collect();
         drop(state);
         let named = |name: &PathBytes| if self.are_several() { name } else { display }.clone();
-        open.into_iter().filter_map(|(name, line)| Some((named(name), line.report()?))).collect()
+        let report = |(name, line, sent): (&PathBytes, Arc<dyn Line>, Arc<SentThere>)| {
+            let known = line.report()?;
+            let there = if known.streams > 0 { sent.now(&*line) } else { None };
+            Some((named(name), ConnectionReport { there, ..known }))
+        };
+        open.into_iter().filter_map(report).collect()
     }
 
     /// Waits as long as the connection with a host is there. Its thread must not end before the connection.
