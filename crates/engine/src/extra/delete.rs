@@ -274,6 +274,7 @@ fn hand_over(mover: &mut Mover<'_>, found: &mut Vec<ExtraNames>, whole: bool) {
 /// Deletes names if they may go now: all of them, or if that is too many, one top with everything below it after the other.
 fn delete_now(mover: &mut Mover<'_>, tops: Vec<Vec<ExtraNames>>) {
     let names = count(tops.iter().flatten()) as u64;
+    let flat = |tops: Vec<Vec<ExtraNames>>| tops.into_iter().flatten().collect::<Vec<_>>();
     match mover.engine.pass.guard.on_the_way(mover.engine, names) {
         OnTheWay::Stay(WithheldReason::Limit(_)) if tops.len() > 1 => {
             for top in tops.into_iter().filter(|top| !top.is_empty()) {
@@ -281,12 +282,12 @@ fn delete_now(mover: &mut Mover<'_>, tops: Vec<Vec<ExtraNames>>) {
             }
         }
         OnTheWay::Go => {
-            let mut found = tops.concat();
+            let mut found = flat(tops);
             found.sort_by_key(|extra| std::cmp::Reverse(extra.depth()));
             run(mover, &found);
         }
-        OnTheWay::Wait => leave_for_the_end(mover, &mut tops.concat()),
-        OnTheWay::Stay(reason) => extra::guard::withhold(mover.engine, &tops.concat(), &reason),
+        OnTheWay::Wait => leave_for_the_end(mover, &mut flat(tops)),
+        OnTheWay::Stay(reason) => extra::guard::withhold(mover.engine, &flat(tops), &reason),
     }
 }
 
