@@ -30,7 +30,7 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
     if let Some(code) = detach::go_on(job, state, &spec, output.quiet > 0) {
         return code;
     }
-    match remote::sources(&spec, &args.remote, Some(fleet)) {
+    match remote::sources(&spec, &args.remote, fleet) {
         Ok(remote) => run_received(args, Received::alone(spec, remote)),
         Err(error) => failed(&error),
     }

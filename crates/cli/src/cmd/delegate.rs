@@ -130,8 +130,8 @@ fn refuse_untyped(fleet: &FleetArgs, remote: &RemoteArgs) -> Result<(), Fatal> {
     }
     let message = "with a DEST on another host, --broker and all options of movers and data streams must be on \
                    the command line";
-    let hint = "give them there, as the host of DEST reaches the broker; 'submit', and files and \
-                variables of this host, cannot";
+    let hint = "type them, with the broker as the host of DEST reaches it: that host does not read \
+                the configuration and the variables of this one, and 'submit' cannot be used";
     Err(Fatal::refused(message, hint))
 }
 

@@ -274,7 +274,7 @@ impl Read {
             Some((state, remote, fleet, output)) => {
                 let (spec, state, quiet) = (self.spec.clone(), state.clone(), output.quiet > 0);
                 // Nobody stays to connect this host with those of SOURCE.
-                let sources = remote::sources(&spec, remote, Some(fleet));
+                let sources = remote::sources(&spec, remote, fleet);
                 sources.and_then(|remote| {
                     let run = move || code_of(self.run(remote, None));
                     detach::leave((&state, quiet), &spec, run)

@@ -131,9 +131,9 @@ pub(super) fn options_beside_movers(args: &RemoteArgs) -> ConnectOptions {
 pub(super) fn sources(
     spec: &JobSpec,
     args: &RemoteArgs,
-    fleet: Option<&FleetArgs>,
+    fleet: &FleetArgs,
 ) -> Result<Option<Arc<dyn RemoteTrees>>, Fatal> {
-    let is_shared = fleet.is_some_and(|fleet| fleet.broker.is_some());
+    let is_shared = fleet.broker.is_some();
     if is_shared {
         refuse_for_movers(spec, args, spec.sources_are_remote)?;
     }

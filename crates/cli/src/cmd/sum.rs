@@ -62,7 +62,7 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
             Err(code) => return code,
         };
     let printer = Printer::new(args, &progress, &control, sizes);
-    let remote = match remote::sources(&spec, &args.remote, Some(&args.fleet)) {
+    let remote = match remote::sources(&spec, &args.remote, &args.fleet) {
         Ok(remote) => remote,
         Err(error) => {
             progress.end();

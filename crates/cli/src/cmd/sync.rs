@@ -52,7 +52,7 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
         Ok(found) => found,
         Err(refused) => return jobs::refuse(refused),
     };
-    match remote::sources(&spec, &args.remote, Some(fleet)) {
+    match remote::sources(&spec, &args.remote, fleet) {
         Ok(remote) => run_passes(args, Received::alone(spec, remote), failed),
         Err(error) => run::failed(&error),
     }

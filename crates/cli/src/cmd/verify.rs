@@ -47,7 +47,7 @@ pub(crate) fn run(args: &VerifyArgs, matches: Option<&ArgMatches>) -> ExitCode {
     if let Some(code) = delegate::run(&spec, &args.remote, &limits) {
         return code;
     }
-    match remote::sources(&spec, &args.remote, Some(fleet)) {
+    match remote::sources(&spec, &args.remote, fleet) {
         Ok(remote) => run_comparison(args, Received::alone(spec, remote), recorded.as_ref()),
         Err(error) => failed(&error),
     }

@@ -25,6 +25,7 @@ mod passes;
 mod renames;
 mod rights;
 mod stateless;
+mod trash;
 mod unseen;
 mod verbs;
 mod watch;

@@ -13,10 +13,9 @@ use rand_chacha::ChaCha8Rng;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const WITHIN: Duration = Duration::from_secs(10);
@@ -264,22 +263,21 @@ fn a_silent_stranger_delays_streams_to_another_address_by_seconds_only() {
     let [client, server] = [(); 2].map(|()| Identity::make().expect("random numbers"));
     let (own, other) = (client.certificate(), server.certificate());
     let server = server.server(own).expect("certificate");
-    let opened = Arc::new(AtomicU32::new(0));
-    let count = Arc::clone(&opened);
+    let (sender, opened) = mpsc::channel();
     thread::spawn(move || {
         // Until the stranger has been accepted, nobody answers.
-        let held: Vec<TcpStream> = vec![stranger.accept().expect("accept").0];
+        let (mut held, _) = stranger.accept().expect("accept");
+        held.set_nonblocking(true).expect("set");
         for socket in right.incoming() {
             let accepted =
                 handshake::accept(socket.expect("accept"), &server, Protection::Full, WITHIN);
             // The stranger has closed nothing by then.
-            held[0].set_nonblocking(true).expect("set");
             let mut hello = [0; 4096];
-            while matches!((&held[0]).read(&mut hello), Ok(1..)) {}
-            let waits = (&held[0]).read(&mut hello).expect_err("nobody has given up");
+            while matches!(held.read(&mut hello), Ok(1..)) {}
+            let waits = held.read(&mut hello).expect_err("nobody has given up");
             assert_eq!(waits.kind(), io::ErrorKind::WouldBlock);
             far.add(accepted.expect("the right one")).expect("threads");
-            count.fetch_add(1, SeqCst);
+            sender.send(()).expect("somebody waits");
         }
     });
     let mut options = StreamOptions::none();
@@ -295,11 +293,14 @@ fn a_silent_stranger_delays_streams_to_another_address_by_seconds_only() {
         options,
     };
     dialer.start().expect("thread");
-    let end = std::time::Instant::now() + 2 * WITHIN;
-    while opened.load(SeqCst) < STREAMS && std::time::Instant::now() < end {
+    for _ in 0..STREAMS {
+        opened.recv_timeout(2 * WITHIN).expect("a stream");
+    }
+    // The side that connects learns it last.
+    let end = Instant::now() + WITHIN;
+    while near.streams() < STREAMS as usize && Instant::now() < end {
         thread::yield_now();
     }
-    assert_eq!(opened.load(SeqCst), STREAMS);
     assert_eq!(near.streams(), STREAMS as usize);
 }
 
