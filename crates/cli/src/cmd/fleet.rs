@@ -23,7 +23,7 @@ use std::time::Duration;
 use super::remote::{self, ssh_options};
 use super::run::{Log, exit, open_log};
 use crate::args::{BrokerArgs, ClassArg, FleetArgs, MoverArgs};
-use crate::config::environment;
+use crate::config::{environment, host_as_typed};
 use crate::endpoint;
 use crate::print::{failure, line, say};
 use crate::state::{NO_STATE_DIRECTORY, state_directory};
@@ -103,6 +103,10 @@ fn paths(words: &[OsString]) -> Vec<PathBuf> {
 }
 
 fn fail(error: &Fatal) -> ExitCode {
+    // Files and addresses are those of this host, not of that of the command.
+    if let Some(host) = host_as_typed() {
+        say(&format!("dmover: at {host}:"));
+    }
     failure(&error.to_string(), &error.hint());
     exit(error.exit_code())
 }

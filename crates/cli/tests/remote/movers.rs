@@ -279,6 +279,8 @@ fn a_broker_that_the_host_of_dest_would_not_know_of_is_refused() {
     refused(THIRD, "copy --owners-by-name", no);
     refused(THIRD, "copy --usermap daemon:games", "do not work with --broker");
     let places = [far.ends.at("far:", "s"), far.ends.at("other:", "d")];
+    let run = far.ends.run("copy --broker /no/such.json", &places).expect_code(2);
+    assert!(run.stderr.contains("dmover: at other:\ndmover: error: --broker"), "{}", run.tell());
     let config = far.ends.bench.at("config.toml");
     std::fs::write(&config, format!("[copy]\nbroker = '{}'\ninsecure = true\n", far.broker.url()))
         .unwrap();
